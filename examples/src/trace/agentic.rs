@@ -14,7 +14,7 @@ use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::lines::Lines;
-use super::{Request, TraceError, local_hash, millis, parse};
+use super::{Request, TraceError, check_tokens, local_hash, millis, parse};
 use crate::rng::Rng;
 
 /// Conversations that run at once; bounds memory whatever the length of the file.
@@ -54,22 +54,22 @@ impl Interleaved {
         loop {
             let earliest = (0..self.active.len()).min_by_key(|&i| self.active[i].next_at());
             let room = self.active.len() < MAX_ACTIVE;
-            if room && self.waiting.is_none() && !self.at_end {
+            if self.waiting.is_none() && !self.at_end {
                 self.read_ahead(first.take(), lines)?;
             }
             let starts = self.waiting.as_ref().is_some_and(|waiting| {
                 earliest.is_none_or(|i| waiting.start < self.active[i].next_at())
             });
-            if room && starts {
-                self.active.extend(self.waiting.take());
+            if room && starts && let Some(conversation) = self.waiting.take() {
+                self.last_start = conversation.start;
+                self.active.push(conversation);
                 continue;
             }
             let Some(i) = earliest else { return Ok(None) };
             let request = self.active[i].take();
             if self.active[i].turns.is_empty() {
                 self.active.remove(i);
-                // Nothing starts in the past of a request already handed out.
-                self.last_start = self.last_start.max(request.at);
+                // One that had to wait for room starts now, not in the past.
                 if let Some(waiting) = &mut self.waiting {
                     waiting.start = waiting.start.max(request.at);
                 }
@@ -94,8 +94,8 @@ impl Interleaved {
             };
             let mut conversation = parsed.map_err(|reason| lines.bad(reason))?;
             if !conversation.turns.is_empty() {
-                self.last_start += self.rng.between(0, 2 * MEAN_GAP);
-                conversation.start = self.last_start;
+                let gap = self.rng.between(0, 2 * MEAN_GAP);
+                conversation.start = self.last_start.saturating_add(gap);
                 self.waiting = Some(conversation);
             }
         }
@@ -150,7 +150,7 @@ impl Conversation {
 
     /// When the next request is due; `u64::MAX` when there is none.
     fn next_at(&self) -> u64 {
-        self.turns.front().map_or(u64::MAX, |turn| self.start + turn.after)
+        self.turns.front().map_or(u64::MAX, |turn| self.start.saturating_add(turn.after))
     }
 
     /// Takes the next request; an empty one when there is none.
@@ -180,6 +180,9 @@ fn local() -> String {
 #[derive(Deserialize)]
 struct Entry {
     t: f64,
+    #[serde(rename = "in")]
+    input: Option<u64>,
+    out: Option<u64>,
     hash_ids: Option<Vec<u64>>,
     requests: Option<Vec<Entry>>,
 }
@@ -190,13 +193,16 @@ fn flatten(
     prompts: &mut Vec<(u64, Vec<u64>)>,
 ) -> Result<(), String> {
     for (i, entry) in entries.into_iter().enumerate() {
-        let after = millis(entry.t, 1_000.0).map_err(|reason| format!("request {i}: {reason}"))?;
+        let blame = |reason| format!("request {i}: {reason}");
+        let after = millis(entry.t, 1_000.0).map_err(blame)?;
+        check_tokens("in", entry.input).map_err(blame)?;
+        check_tokens("out", entry.out).map_err(blame)?;
         // A nesting is at most as deep as the JSON parser allows, so this cannot overflow.
         let after = base + after;
         match (entry.requests, entry.hash_ids) {
             (Some(inner), _) => flatten(inner, after, prompts)?,
             (None, Some(ids)) => prompts.push((after, ids)),
-            (None, None) => return Err(format!("request {i}: missing field `hash_ids`")),
+            (None, None) => return Err(blame("missing field `hash_ids`".to_owned())),
         }
     }
     Ok(())

@@ -163,6 +163,19 @@ fn millis(time: f64, per_unit: f64) -> Result<u64, String> {
     }
 }
 
+/// Longest prompt or answer taken, in tokens; far above any model.
+const MAX_TOKENS: u64 = 1 << 40;
+
+/// Refuses an absurd number of tokens; negative and fractional ones were refused by the parser.
+fn check_tokens(key: &str, tokens: Option<u64>) -> Result<(), String> {
+    match tokens {
+        Some(tokens) if tokens > MAX_TOKENS => {
+            Err(format!("{key} {tokens} is above {MAX_TOKENS} tokens"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A block's own hash, standing in for the tokens that a trace does not publish: a function of the
 /// id and of the scope in which ids are unique.
 fn local_hash(scope: u64, id: u64) -> LocalHash {

@@ -2,13 +2,10 @@
 
 use serde::Deserialize;
 
-use super::{Request, millis, parse, sequence_hashes};
+use super::{Request, check_tokens, millis, parse, sequence_hashes};
 
 /// Ids of these formats are unique in the whole file, so all rows share one scope.
 const FILE_SCOPE: u64 = 0;
-
-/// Longest accepted prompt or answer in tokens; far above any model, far below any overflow.
-const MAX_TOKENS: u64 = 1 << 40;
 
 /// Unit of `timestamp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +29,8 @@ impl Row {
     /// Turns one line into a request. Cost: linear in the line.
     pub(super) fn parse(line: &str, unit: TimeUnit) -> Result<Request, String> {
         let row: Self = parse(line)?;
-        let lengths = [("input_length", Some(row.input_length)), ("output_length", row.output_length)];
-        for (key, tokens) in lengths {
-            if let Some(tokens) = tokens.filter(|&tokens| tokens > MAX_TOKENS) {
-                return Err(format!("{key} {tokens} is above {MAX_TOKENS} tokens"));
-            }
-        }
+        check_tokens("input_length", Some(row.input_length))?;
+        check_tokens("output_length", row.output_length)?;
         let per_unit = match unit {
             TimeUnit::Milliseconds => 1.0,
             TimeUnit::Seconds => 1_000.0,

@@ -1,0 +1,2 @@
+//! The multi-DC replay.
+fn main() {}
