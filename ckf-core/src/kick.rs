@@ -58,7 +58,8 @@ impl Plan {
 /// Finds a plan for an address whose candidate buckets are both full.
 #[cold]
 pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<Plan> {
-    let root = |bucket: BucketIndex, at| Node { bucket: bucket.get(), parent: at, slot: 0, depth: 0 };
+    let root =
+        |bucket: BucketIndex, at| Node { bucket: bucket.get(), parent: at, slot: 0, depth: 0 };
     let mut nodes = [root(address.first, 0); SEARCH_BUCKETS];
     let mut len = 1;
     if address.second != address.first {
@@ -76,12 +77,8 @@ pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<
             if on_chain(&nodes, next, there.get()) {
                 continue;
             }
-            let child = Node {
-                bucket: there.get(),
-                parent: next as u16,
-                slot,
-                depth: node.depth + 1,
-            };
+            let child =
+                Node { bucket: there.get(), parent: next as u16, slot, depth: node.depth + 1 };
             if BucketImage::new(words[there.to_usize()]).occupied() < 4 {
                 return unwind(format, &nodes, child);
             }

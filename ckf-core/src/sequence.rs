@@ -114,7 +114,11 @@ impl Scope {
 
     /// The local hashes of all full windows of `block_size` tokens; a short tail is dropped.
     /// A `block_size` of 0 has no windows.
-    pub fn local_hashes(self, tokens: &[u32], block_size: usize) -> impl Iterator<Item = LocalHash> {
+    pub fn local_hashes(
+        self,
+        tokens: &[u32],
+        block_size: usize,
+    ) -> impl Iterator<Item = LocalHash> {
         let tokens = if block_size == 0 { &[] } else { tokens };
         tokens.chunks_exact(block_size.max(1)).map(move |window| self.local_hash(window))
     }
@@ -134,7 +138,11 @@ impl Scope {
     }
 
     /// The sequence hashes of all full blocks of a prompt.
-    pub fn block_hashes(self, tokens: &[u32], block_size: usize) -> impl Iterator<Item = BlockHash> {
+    pub fn block_hashes(
+        self,
+        tokens: &[u32],
+        block_size: usize,
+    ) -> impl Iterator<Item = BlockHash> {
         roll_all(None, self.local_hashes(tokens, block_size))
     }
 }

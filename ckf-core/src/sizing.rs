@@ -99,7 +99,8 @@ mod tests {
                 for set in 0..100u64 {
                     let mut table = Table::new(format).unwrap();
                     for i in 0..blocks {
-                        let hash = BlockHash::new((set << 32 | i).wrapping_mul(0xD134_2543_DE82_EF95));
+                        let hash =
+                            BlockHash::new((set << 32 | i).wrapping_mul(0xD134_2543_DE82_EF95));
                         table
                             .insert(&format.address(hash), |_| ())
                             .unwrap_or_else(|e| panic!("{i} of {blocks} in {sizing:?}: {e}"));

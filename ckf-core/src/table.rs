@@ -147,9 +147,8 @@ impl Table {
         for step in plan.moves() {
             let from = self.image(step.from);
             let resident = from.slot(u32::from(step.slot));
-            let room = resident.and_then(|resident| {
-                Some((resident, self.image(step.to).with(resident)?))
-            });
+            let room =
+                resident.and_then(|resident| Some((resident, self.image(step.to).with(resident)?)));
             let Some((resident, to)) = room else { unreachable!("a plan fits its own table") };
             self.write(step.to, to, on_change);
             let left = from.get() & !(0xFFFF << (u32::from(step.slot) * 16));
@@ -224,7 +223,9 @@ mod tests {
 
     #[test]
     fn f23_filled_to_refusal_nothing_accepted_is_missing() {
-        for format in [Format::any_count(1024, 1), Format::power_of_two(1024, 1), Format::any_count(1000, 2)] {
+        for format in
+            [Format::any_count(1024, 1), Format::power_of_two(1024, 1), Format::any_count(1000, 2)]
+        {
             let format = format.unwrap();
             let (mut table, accepted, _) = filled(format);
             assert!(table.load_per_mille() >= 950, "{}", table.load_per_mille());
@@ -285,9 +286,11 @@ mod tests {
         assert!(zeros.len() > 3);
         for &hash in &zeros {
             assert!(!table.contains(hash) || table.stored() > 0);
-            table.insert(&format.address(hash), |change| {
-                assert!(change.after.occupied() > change.before.occupied());
-            }).unwrap();
+            table
+                .insert(&format.address(hash), |change| {
+                    assert!(change.after.occupied() > change.before.occupied());
+                })
+                .unwrap();
             assert!(table.contains(hash));
         }
         for &hash in &zeros {
