@@ -1,1 +1,7 @@
 //! Test helpers of the ckf crates: oracles, a seeded faulty network, scenarios, fuzz bodies.
+//! Never published; may panic on broken expectations, as tests do.
+
+#![forbid(unsafe_code)]
+
+pub mod net;
+pub mod rng;
