@@ -56,6 +56,11 @@ impl LruCache {
         self.index.len()
     }
 
+    /// The most blocks it holds.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// True when nothing is resident.
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
@@ -232,7 +237,10 @@ mod tests {
                 assert!(cache.len() <= capacity);
                 for block in cache.blocks().map(BlockHash::get).filter(|&block| block > 3) {
                     let parent = (block - 1) / 3;
-                    assert!(cache.index.contains_key(&BlockHash::new(parent)), "hole above {block}");
+                    assert!(
+                        cache.index.contains_key(&BlockHash::new(parent)),
+                        "hole above {block}"
+                    );
                 }
             }
         }

@@ -47,12 +47,7 @@ struct Session {
 impl Generator {
     /// Traffic fixed by the seed.
     pub fn new(seed: u64) -> Self {
-        Self {
-            rng: Rng::new(seed, 0x6E4),
-            next_start: 0,
-            started: 0,
-            running: BinaryHeap::new(),
-        }
+        Self { rng: Rng::new(seed, 0x6E4), next_start: 0, started: 0, running: BinaryHeap::new() }
     }
 
     fn start_session(&mut self) -> Session {
@@ -157,7 +152,8 @@ mod tests {
             let request = generator.next().expect("endless");
             assert!(request.at >= last);
             last = request.at;
-            let leading = request.blocks.iter().take_while(|block| resident.contains(*block)).count();
+            let leading =
+                request.blocks.iter().take_while(|block| resident.contains(*block)).count();
             blocks += request.blocks.len();
             hits += leading;
             lone += usize::from(leading == 0);

@@ -4,6 +4,11 @@
 //! is here, in pieces short enough to copy.
 
 pub mod cache;
+pub mod fleet;
 pub mod generate;
+pub mod histogram;
+pub mod link;
+pub mod oracle;
+pub mod policy;
 pub mod rng;
 pub mod trace;

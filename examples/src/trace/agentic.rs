@@ -60,7 +60,10 @@ impl Interleaved {
             let starts = self.waiting.as_ref().is_some_and(|waiting| {
                 earliest.is_none_or(|i| waiting.start < self.active[i].next_at())
             });
-            if room && starts && let Some(conversation) = self.waiting.take() {
+            if room
+                && starts
+                && let Some(conversation) = self.waiting.take()
+            {
                 self.last_start = conversation.start;
                 self.active.push(conversation);
                 continue;

@@ -39,16 +39,11 @@ impl Lines {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
             let bytes_read = Rc::new(Cell::new(0));
-            let counted = Counted {
-                file,
-                count: Rc::clone(&bytes_read),
-            };
+            let counted = Counted { file, count: Rc::clone(&bytes_read) };
             Ok((decompress(counted)?, bytes_read, metadata.len()))
         };
-        let (reader, bytes_read, bytes_total) = open().map_err(|source| TraceError::Open {
-            file: name.clone(),
-            source,
-        })?;
+        let (reader, bytes_read, bytes_total) =
+            open().map_err(|source| TraceError::Open { file: name.clone(), source })?;
         Ok(Self {
             file: name,
             reader,
@@ -70,9 +65,8 @@ impl Lines {
         loop {
             self.number += 1;
             self.buffer.clear();
-            let read = (&mut self.reader)
-                .take(self.longest + 1)
-                .read_until(b'\n', &mut self.buffer);
+            let read =
+                (&mut self.reader).take(self.longest + 1).read_until(b'\n', &mut self.buffer);
             match read {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
@@ -89,24 +83,17 @@ impl Lines {
             }
         }
         let text = std::str::from_utf8(self.buffer.trim_ascii());
-        text.map(Some)
-            .map_err(|error| self.bad(format!("not UTF-8: {error}")))
+        text.map(Some).map_err(|error| self.bad(format!("not UTF-8: {error}")))
     }
 
     /// An error that blames the line read last.
     pub(super) fn bad(&self, reason: impl Into<String>) -> TraceError {
-        TraceError::Line {
-            file: self.file.clone(),
-            line: self.number,
-            reason: reason.into(),
-        }
+        TraceError::Line { file: self.file.clone(), line: self.number, reason: reason.into() }
     }
 
     /// The error for a file that ended without a request.
     pub(super) fn empty(&self) -> TraceError {
-        TraceError::Empty {
-            file: self.file.clone(),
-        }
+        TraceError::Empty { file: self.file.clone() }
     }
 }
 

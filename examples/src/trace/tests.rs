@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-const ROW: &str = r#"{"timestamp": 5, "input_length": 1000, "output_length": 3, "hash_ids": [7, 8]}"#;
+const ROW: &str =
+    r#"{"timestamp": 5, "input_length": 1000, "output_length": 3, "hash_ids": [7, 8]}"#;
 
 struct Scratch(TempDir);
 
@@ -168,7 +169,8 @@ fn truncated_compression_is_an_error_after_the_good_lines() {
 #[test]
 fn files_without_requests_are_errors() {
     let conversation = r#"{"id": "a", "requests": []}"#;
-    for content in [&b""[..], b"\n\n", &gzip(b""), &zstd(b""), b"\xEF\xBB\xBF", conversation.as_bytes()]
+    for content in
+        [&b""[..], b"\n\n", &gzip(b""), &zstd(b""), b"\xEF\xBB\xBF", conversation.as_bytes()]
     {
         let error = read_text(content).expect_err("nothing to replay");
         assert!(matches!(error, TraceError::Empty { .. }), "{error}");
@@ -227,7 +229,8 @@ fn conversations_keep_their_ids_apart_and_their_order() {
 
 #[test]
 fn few_conversations_run_at_once_and_the_seed_moves_their_starts() {
-    let turns: Vec<_> = (0..50).map(|t| format!("{{\"t\":{},\"hash_ids\":[0]}}", t * 600)).collect();
+    let turns: Vec<_> =
+        (0..50).map(|t| format!("{{\"t\":{},\"hash_ids\":[0]}}", t * 600)).collect();
     let text: String = (0..60).map(|i| conversation(&i.to_string(), &turns.join(","))).collect();
     let scratch = Scratch::new();
     let path = scratch.file("t.jsonl", text);
