@@ -69,7 +69,7 @@ pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<
     let mut next = 0;
     while next < len {
         let node = nodes[next];
-        let Some(here) = format.bucket(node.bucket) else { return None };
+        let here = format.bucket(node.bucket)?;
         let image = BucketImage::new(words[here.to_usize()]);
         for (slot, resident) in (0u8..).zip(image.slots()) {
             let Some(resident) = resident else { continue };

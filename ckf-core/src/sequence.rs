@@ -48,6 +48,25 @@ pub fn roll_all(
     })
 }
 
+/// The hash under which a media item enters a local hash: the first 16 digits of a 64-digit
+/// hexadecimal identifier, XXH3-64 with seed 0 of any other.
+///
+/// ```
+/// use ckf_core::sequence::media_hash;
+///
+/// let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+/// assert_eq!(media_hash(digest), 0x9f86d081884c7d65);
+/// ```
+pub fn media_hash(id: &str) -> u64 {
+    if id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()) {
+        // All of it is ASCII hexadecimal, so neither the slice nor the number can fail.
+        if let Ok(prefix) = u64::from_str_radix(&id[..16], 16) {
+            return prefix;
+        }
+    }
+    xxh3_64_with_seed(id.as_bytes(), 0)
+}
+
 /// What besides the tokens goes into a local hash: the adapter (LoRA) and the cache namespace.
 ///
 /// This is routing identity, not isolation against an adversary: the two parts are added.
@@ -91,23 +110,24 @@ impl Scope {
     }
 
     /// The local hash of a window that touches media: the media hashes, sorted ascending, follow
-    /// the tokens as little-endian `u64`.
+    /// the tokens as little-endian `u64`. [`media_hash`] makes them from identifiers.
+    ///
+    /// Cost: one XXH3-64 of 4 bytes a token and 8 a media hash; windows of up to 128 tokens take
+    /// the short way.
     pub fn local_hash_with_media(self, tokens: &[u32], media: &[u64]) -> LocalHash {
-        let mut state = Xxh3::with_seed(self.seed);
-        // One update per 64 tokens keeps the copy on the stack whatever the block size is.
-        let mut buffer = [0u8; 256];
-        for group in tokens.chunks(64) {
-            for (to, token) in buffer.chunks_exact_mut(4).zip(group) {
-                to.copy_from_slice(&token.to_le_bytes());
-            }
-            state.update(&buffer[..group.len() * 4]);
+        let mut buffer = [0u8; 512];
+        if tokens.len() <= buffer.len() / 4 && media.is_empty() {
+            let bytes = fill(&mut buffer, tokens);
+            return LocalHash::new(xxh3_64_with_seed(bytes, self.seed));
         }
-        if !media.is_empty() {
-            let mut sorted = Vec::from(media);
-            sorted.sort_unstable();
-            for hash in sorted {
-                state.update(&hash.to_le_bytes());
-            }
+        let mut state = Xxh3::with_seed(self.seed);
+        for group in tokens.chunks(buffer.len() / 4) {
+            state.update(fill(&mut buffer, group));
+        }
+        let mut sorted = Vec::from(media);
+        sorted.sort_unstable();
+        for hash in sorted {
+            state.update(&hash.to_le_bytes());
         }
         LocalHash::new(state.digest())
     }
@@ -130,7 +150,7 @@ impl Scope {
         tokens: &[u32],
         block_size: usize,
     ) -> impl Iterator<Item = LocalHash> {
-        let blocks = if block_size == 0 { 0 } else { tokens.len().saturating_sub(1) / block_size };
+        let blocks = tokens.len().saturating_sub(1).checked_div(block_size).unwrap_or(0);
         (0..blocks).map(move |i| {
             let start = i * block_size;
             self.local_hash(&tokens[start..start + block_size + 1])
@@ -144,5 +164,48 @@ impl Scope {
         block_size: usize,
     ) -> impl Iterator<Item = BlockHash> {
         roll_all(None, self.local_hashes(tokens, block_size))
+    }
+}
+
+/// Writes the tokens as little-endian `u32` to the front of the buffer and returns that part.
+fn fill<'a>(buffer: &'a mut [u8; 512], tokens: &[u32]) -> &'a [u8] {
+    for (to, token) in buffer.chunks_exact_mut(4).zip(tokens) {
+        to.copy_from_slice(&token.to_le_bytes());
+    }
+    &buffer[..tokens.len() * 4]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn short_and_long_windows_hash_the_same_bytes() {
+        let scope = Scope::new(Some("adapter"), None);
+        for len in [0, 1, 16, 127, 128, 129, 255, 256, 257, 1000] {
+            let tokens: Vec<u32> = (0..len).map(|t| t * 7919).collect();
+            let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+            let whole = xxh3_64_with_seed(&bytes, scope.seed());
+            assert_eq!(scope.local_hash(&tokens).get(), whole, "{len}");
+        }
+    }
+
+    #[test]
+    fn media_hashes_count_in_any_order() {
+        let hash = |media: &[u64]| Scope::default().local_hash_with_media(&[1, 2], media);
+        assert_eq!(hash(&[5, 9]), hash(&[9, 5]));
+        assert_ne!(hash(&[5, 9]), hash(&[5]));
+        assert_eq!(media_hash("img-1"), xxh3_64_with_seed(b"img-1", 0));
+        let not_hex = "g".repeat(64);
+        assert_eq!(media_hash(&not_hex), xxh3_64_with_seed(not_hex.as_bytes(), 0));
+    }
+
+    #[test]
+    fn an_empty_block_size_has_no_windows() {
+        let scope = Scope::default();
+        assert_eq!(scope.local_hashes(&[1, 2, 3], 0).collect::<Vec<_>>(), vec![]);
+        assert_eq!(scope.eagle_local_hashes(&[1, 2, 3], 0).collect::<Vec<_>>(), vec![]);
+        assert_eq!(scope.eagle_local_hashes(&[], 4).collect::<Vec<_>>(), vec![]);
     }
 }
