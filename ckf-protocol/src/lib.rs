@@ -1,6 +1,65 @@
-//! See the README.
+//! Identities, messages and the bounded wire codec of the ckf family.
+//!
+//! The exchange between a consumer's lane and a pool's producer:
+//!
+//! ```text
+//! consumer                                   producer
+//!    | ---- Subscribe ---------------------->  |
+//!    | <--- Reject  ------------------------   |   or
+//!    | <--- SnapshotBegin (the lease) -------  |
+//!    | <--- SnapshotChunk, Delta ... --------  |   in any mixture
+//!    | <--- SnapshotEnd ---------------------  |   the lane is ready
+//!    | <--- Delta, Heartbeat ... ------------  |
+//!    | <--- Retire --------------------------  |   or  Unsubscribe --->
+//! ```
+//!
+//! `docs/WIRE.md` specifies every byte. What holds at all times:
+//! - a frame that is damaged, cut or spelled in another than the one canonical way is an error that
+//!   names the field and its place, never a panic and never an allocation;
+//! - what decodes encodes to the same bytes;
+//! - a body holds no lease, so that one encoding serves all subscribers.
+//!
+//! Outside: when to send what (`ckf-producer`, `ckf-consumer`), and how bytes travel (the host).
+//!
+//! | feature | adds |
+//! |---|---|
+//! | (none) | |
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod codec;
+mod control;
+mod delta;
+mod error;
+mod frame;
+mod ids;
+mod layout;
+mod limits;
+mod manifest;
+mod message;
+mod snapshot;
+mod time;
+mod version;
+
+pub use control::{
+    Heartbeat, Reject, RejectReason, Retire, RetireReason, SnapshotBegin, SnapshotEnd, Subscribe,
+    Unsubscribe,
+};
+pub use delta::{DeltaParts, DeltaView, DeltaWriter, Patch, Patches};
+pub use error::{DecodeError, EncodeError, Fault, LaneError, ManifestError};
+pub use frame::{Frame, Header, Kind, SharedBody, peek_header};
+pub use ids::{
+    ConsumerId, DcId, Epoch, IdentityHalf, IdentitySource, Incarnation, IndexerDomainId, Lane,
+    LayoutGeneration, LeaseId, LeaseTerms, PoolId, ProducerExpectation, ProducerIdentity, Sequence,
+};
+pub use limits::{Limits, LimitsError};
+pub use manifest::{Manifest, ManifestBuilder, Provenance};
+pub use message::{Message, decode, decode_body};
+pub use snapshot::{ChunkView, Words, encode_chunk};
+pub use time::{Instant, Millis};
+pub use version::{VersionRange, VersionRangeError};
