@@ -1,9 +1,7 @@
 //! Which of several holders gets a request.
 
-use clap::ValueEnum;
-
 /// How a request finds its DC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
     /// The longest prefix; ties and misses by load.
     Prefix,

@@ -19,7 +19,7 @@ impl Rng {
     /// A number in `0..bound`; 0 when `bound` is 0. The bias of at most `bound / 2^64` is of no
     /// consequence here.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next_u64()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number in `low..=high`; `low` when the range is empty.
