@@ -9,6 +9,8 @@ pub mod figures;
 pub mod fleet;
 pub mod generate;
 pub mod histogram;
+#[cfg(feature = "hosts")]
+pub mod hosts;
 pub mod link;
 pub mod oracle;
 pub mod policy;

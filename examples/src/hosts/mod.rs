@@ -1,0 +1,2 @@
+//! The hosts.
+pub mod proto;
