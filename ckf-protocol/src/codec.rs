@@ -5,12 +5,6 @@ use alloc::vec::Vec;
 use crate::error::{DecodeError, Fault};
 use crate::layout::{self, Field};
 
-/// CRC-32C (Castagnoli) of some bytes.
-#[inline]
-pub(crate) fn crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes)
-}
-
 /// The bytes of one fixed structure, all there: reading a field of it cannot fail.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'a> {

@@ -1,6 +1,7 @@
 //! Stop 6: a batch on the wire. In goes what a producer sealed; out comes, on the other side, a
 //! view that was checked once and then cannot fail. Next stop: `ckf-consumer/src/session`.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::iter::FusedIterator;
 
@@ -88,8 +89,7 @@ pub struct DeltaParts {
 impl DeltaWriter {
     /// Starts batch `sequence`; `digest` is that of the table after the batch before it.
     pub fn new(sequence: Sequence, digest: TableDigest, limits: &Limits) -> Self {
-        let mut body = Vec::new();
-        body.resize(at::LEN, 0);
+        let body = vec![0; at::LEN];
         Self {
             limits: *limits,
             sequence,

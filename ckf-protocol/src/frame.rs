@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::codec::{self, Fields, put};
+use crate::checksum::crc;
+use crate::codec::{Fields, put};
 use crate::error::{DecodeError, Fault};
 use crate::layout::{self, header};
 use crate::{LeaseId, Limits, VersionRange};
@@ -109,7 +110,7 @@ pub fn peek_header(bytes: &[u8], limits: &Limits) -> Result<Header, DecodeError>
         return Err(fields.value(header::MAGIC, u64::from(magic)));
     }
     let found = fields.u32(header::HEADER_CRC);
-    let expected = codec::crc(&bytes[..header::HEADER_CRC.at]);
+    let expected = crc(&bytes[..header::HEADER_CRC.at]);
     if found != expected {
         return Err(fields.error(header::HEADER_CRC, Fault::Checksum { found, expected }));
     }
@@ -186,7 +187,7 @@ impl Header {
     pub fn body<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         let (_, body) = Fields::prefix(frame, 0, header::LEN)?;
         Fields::exact(body, header::LEN, self.body_len())?;
-        let expected = codec::crc(body);
+        let expected = crc(body);
         if expected != self.body_crc {
             let fault = Fault::Checksum { found: self.body_crc, expected };
             let (field, offset) = (header::BODY_CRC.name, header::BODY_CRC.at as u32);
@@ -209,7 +210,7 @@ pub struct SharedBody {
 impl SharedBody {
     pub(crate) fn new(kind: Kind, bytes: &[u8]) -> Self {
         debug_assert!(kind.has_lease());
-        Self { kind, crc: codec::crc(bytes), bytes: Arc::from(bytes) }
+        Self { kind, crc: crc(bytes), bytes: Arc::from(bytes) }
     }
 
     /// The frame for one subscriber. Cost: a checksum of 20 bytes; the body is shared.
@@ -251,14 +252,14 @@ impl Frame {
         put(&mut header, header::BODY_LENGTH, (body.len() as u32).to_le_bytes());
         put(&mut header, header::LEASE, lease.map_or(0, LeaseId::get).to_le_bytes());
         put(&mut header, header::BODY_CRC, body_crc.to_le_bytes());
-        let crc = codec::crc(&header[..header::HEADER_CRC.at]);
-        put(&mut header, header::HEADER_CRC, crc.to_le_bytes());
+        let header_crc = crc(&header[..header::HEADER_CRC.at]);
+        put(&mut header, header::HEADER_CRC, header_crc.to_le_bytes());
         Self { header, body }
     }
 
     /// A frame that is not shared.
     pub(crate) fn single(kind: Kind, lease: Option<LeaseId>, body: &[u8]) -> Self {
-        Self::new(kind, lease, codec::crc(body), Arc::from(body))
+        Self::new(kind, lease, crc(body), Arc::from(body))
     }
 
     /// What it carries.

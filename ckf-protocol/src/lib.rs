@@ -23,7 +23,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
-//! | (none) | |
+//! | `std` (default) | checksums by the CPU's own instruction where it has one; no API, no other behaviour |
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -32,6 +32,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod checksum;
 mod codec;
 mod control;
 mod delta;
