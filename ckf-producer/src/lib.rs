@@ -1,6 +1,41 @@
-//! See the README.
+//! Exact KV block ownership of one data center, projected into a cuckoo filter and published.
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod batch;
+mod budget;
+mod check;
+mod command;
+mod config;
+mod dirty;
+mod error;
+mod event;
+mod grow;
+mod marks;
+mod member;
+mod ownership;
+mod pool;
+mod producer;
+mod projection;
+mod publish;
+mod stats;
+
+pub use batch::SealedBatch;
+pub use command::{Command, Outcome};
+pub use config::{HashSeeds, PoolConfig};
+pub use dirty::Changes;
+pub use error::{CommandError, ConfigError, GrowError, SealError, Violation};
+pub use event::PoolEvent;
+pub use member::{DpRank, Member, WorkerId};
+pub use pool::Pool;
+pub use producer::Producer;
+pub use publish::{
+    Due, EndedCounts, IgnoredRequest, IgnoredRequestCounts, LeaseEnd, ProducerEvent, PublishConfig,
+    PublishConfigError, PublishStats, RejectedCounts, Request, SubscriberId, Traffic,
+};
+pub use stats::{PoolBytes, PoolStats};
