@@ -23,6 +23,7 @@ mod pool;
 mod producer;
 mod projection;
 mod publish;
+pub mod source;
 mod stats;
 
 pub use batch::SealedBatch;

@@ -1,0 +1,169 @@
+//! What stands between the ordered events of a source and the commands to the pool.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::fmt;
+
+use ckf_core::BlockHash;
+
+/// One change of a member's set of blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockChange {
+    /// The member now holds these.
+    Store(Vec<BlockHash>),
+    /// The member no longer holds these.
+    Remove(Vec<BlockHash>),
+    /// The member holds nothing.
+    Clear,
+}
+
+/// BlockChanges in order. Neighbours of one kind are joined, and nothing is kept that stands before a
+/// [`BlockChange::Clear`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockChanges {
+    list: Vec<BlockChange>,
+}
+
+impl BlockChanges {
+    /// Adds a stored block.
+    pub fn store(&mut self, hash: BlockHash) {
+        match self.list.last_mut() {
+            Some(BlockChange::Store(hashes)) => hashes.push(hash),
+            _ => self.list.push(BlockChange::Store(Vec::from([hash]))),
+        }
+    }
+
+    /// Adds a removed block.
+    pub fn remove(&mut self, hash: BlockHash) {
+        match self.list.last_mut() {
+            Some(BlockChange::Remove(hashes)) => hashes.push(hash),
+            _ => self.list.push(BlockChange::Remove(Vec::from([hash]))),
+        }
+    }
+
+    /// Forgets what was added and says that the member holds nothing.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.list.push(BlockChange::Clear);
+    }
+
+    /// Adds a change, joined with the last one when both are of a kind.
+    pub fn push(&mut self, change: BlockChange) {
+        match (self.list.last_mut(), change) {
+            (_, BlockChange::Clear) => self.clear(),
+            (Some(BlockChange::Store(to)), BlockChange::Store(mut more))
+            | (Some(BlockChange::Remove(to)), BlockChange::Remove(mut more)) => {
+                to.append(&mut more)
+            }
+            (_, change) => self.list.push(change),
+        }
+    }
+
+    /// The blocks that the changes leave of an empty set. They may repeat.
+    pub(super) fn into_blocks(self) -> Vec<BlockHash> {
+        let mut held = Vec::new();
+        for change in self {
+            match change {
+                BlockChange::Store(mut hashes) => held.append(&mut hashes),
+                BlockChange::Remove(hashes) => {
+                    let gone: BTreeSet<BlockHash> = hashes.into_iter().collect();
+                    held.retain(|hash| !gone.contains(hash));
+                }
+                BlockChange::Clear => held.clear(),
+            }
+        }
+        held
+    }
+}
+
+impl IntoIterator for BlockChanges {
+    type Item = BlockChange;
+    type IntoIter = alloc::vec::IntoIter<BlockChange>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
+/// Turns the events of one source into changes of its member's set of blocks.
+///
+/// A [`SourceStream`](super::SourceStream) puts events in order first and hands each to its front
+/// exactly once: a front may keep state from event to event without a thought for loss,
+/// repetition or restart. Fronts stack: [`CopyCounter`](super::CopyCounter) takes another one.
+pub trait Front {
+    /// What the source publishes under one [`EventId`](super::EventId).
+    type Event: Clone + fmt::Debug;
+
+    /// Memory that an event takes while it waits, in bytes: an estimate will do.
+    fn event_bytes(event: &Self::Event) -> u64;
+
+    /// Whether the member's set after this event is the same whatever it was before: it contains
+    /// a clear. Such an event ends all doubt about the state.
+    fn clears(event: &Self::Event) -> bool;
+
+    /// Applies the event that follows the one applied last. Returns how many of its blocks could
+    /// not be placed because a predecessor is unknown: a sign that something was missed.
+    fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64;
+
+    /// Forgets the member's blocks: what is applied next starts from an empty set.
+    fn reset(&mut self);
+}
+
+/// The front of sources that speak of [`BlockHash`]es already: changes pass as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Direct;
+
+impl Front for Direct {
+    type Event = Vec<BlockChange>;
+
+    fn event_bytes(event: &Self::Event) -> u64 {
+        let hashes = |change: &BlockChange| match change {
+            BlockChange::Store(hashes) | BlockChange::Remove(hashes) => hashes.len() as u64,
+            BlockChange::Clear => 0,
+        };
+        event.iter().map(|change| size_of::<BlockChange>() as u64 + 8 * hashes(change)).sum()
+    }
+
+    fn clears(event: &Self::Event) -> bool {
+        event.contains(&BlockChange::Clear)
+    }
+
+    fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
+        event.into_iter().for_each(|change| changes.push(change));
+        0
+    }
+
+    fn reset(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn neighbours_of_a_kind_are_joined_and_a_clear_swallows_what_was() {
+        let h = |bits: u64| BlockHash::new(bits);
+        let mut changes = BlockChanges::default();
+        changes.store(h(1));
+        changes.push(BlockChange::Store(vec![h(2), h(3)]));
+        changes.remove(h(1));
+        changes.push(BlockChange::Remove(vec![h(9)]));
+        changes.store(h(1));
+        assert_eq!(
+            changes.clone().into_iter().collect::<Vec<_>>(),
+            vec![
+                BlockChange::Store(vec![h(1), h(2), h(3)]),
+                BlockChange::Remove(vec![h(1), h(9)]),
+                BlockChange::Store(vec![h(1)]),
+            ]
+        );
+        assert_eq!(changes.clone().into_blocks(), vec![h(2), h(3), h(1)]);
+        changes.push(BlockChange::Clear);
+        changes.store(h(4));
+        assert_eq!(
+            changes.into_iter().collect::<Vec<_>>(),
+            vec![BlockChange::Clear, BlockChange::Store(vec![h(4)])]
+        );
+    }
+}

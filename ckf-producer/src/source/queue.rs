@@ -1,0 +1,114 @@
+//! Events that wait for earlier ones, in order of their ids, bounded in number and bytes.
+
+use alloc::collections::BTreeMap;
+
+use super::ids::EventId;
+
+/// A bounded, ordered set of waiting events.
+#[derive(Clone, Debug)]
+pub(super) struct Queue<E> {
+    events: BTreeMap<EventId, (u64, E)>,
+    bytes: u64,
+    max_events: usize,
+    max_bytes: u64,
+}
+
+impl<E> Queue<E> {
+    pub(super) fn new(max_events: usize, max_bytes: u64) -> Self {
+        // With this cap the sum of a full queue and one event more cannot overflow.
+        let max_bytes = max_bytes.min(u64::MAX / 2 - 1);
+        Self { events: BTreeMap::new(), bytes: 0, max_events, max_bytes }
+    }
+
+    pub(super) fn contains(&self, id: EventId) -> bool {
+        self.events.contains_key(&id)
+    }
+
+    pub(super) fn first(&self) -> Option<EventId> {
+        self.events.first_key_value().map(|(id, _)| *id)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds an event that is not in the queue, then gives up the oldest ones until the limits
+    /// hold: a full state that comes later covers those. Returns how many were given up; the new
+    /// one may be among them.
+    pub(super) fn push(&mut self, id: EventId, bytes: u64, event: E) -> u64 {
+        // Counted with the map's own overhead, so that many empty events are not free.
+        let bytes = bytes.saturating_add(size_of::<(EventId, u64, E)>() as u64);
+        let bytes = bytes.min(self.max_bytes + 1);
+        self.bytes += bytes;
+        self.events.insert(id, (bytes, event));
+        let mut given_up = 0;
+        while self.events.len() > self.max_events || self.bytes > self.max_bytes {
+            let Some((_, (bytes, _))) = self.events.pop_first() else { break };
+            self.bytes -= bytes;
+            given_up += 1;
+        }
+        given_up
+    }
+
+    /// Takes one event out.
+    pub(super) fn take(&mut self, id: EventId) -> Option<E> {
+        let (bytes, event) = self.events.remove(&id)?;
+        self.bytes -= bytes;
+        Some(event)
+    }
+
+    /// Drops all events up to and including `id`; returns how many.
+    pub(super) fn drop_through(&mut self, id: EventId) -> u64 {
+        let mut dropped = 0;
+        while self.first().is_some_and(|first| first <= id) {
+            if let Some((_, (bytes, _))) = self.events.pop_first() {
+                self.bytes -= bytes;
+                dropped += 1;
+            }
+        }
+        dropped
+    }
+
+    /// Drops everything; returns how many events.
+    pub(super) fn clear(&mut self) -> u64 {
+        let dropped = self.events.len() as u64;
+        self.events.clear();
+        self.bytes = 0;
+        dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(value: u64) -> EventId {
+        EventId::new(value)
+    }
+
+    #[test]
+    fn limits_hold_and_the_newest_stay() {
+        let mut queue = Queue::new(3, u64::MAX);
+        assert_eq!((0..5).map(|i| queue.push(id(i), 1, i)).sum::<u64>(), 2);
+        assert_eq!(queue.first(), Some(id(2)));
+        assert_eq!(queue.take(id(3)), Some(3));
+        assert_eq!(queue.drop_through(id(3)), 1);
+        assert_eq!((queue.len(), queue.first()), (1, Some(id(4))));
+        assert_eq!(queue.clear(), 1);
+        assert_eq!(queue.bytes(), 0);
+
+        let mut queue = Queue::new(1000, 1000);
+        for i in 0..100 {
+            queue.push(id(i), 200, i);
+            assert!(queue.bytes() <= 1000);
+        }
+        assert!(queue.len() >= 4 && queue.contains(id(99)));
+        let held = queue.len() as u64;
+        assert_eq!(queue.push(id(100), u64::MAX, 100), held + 1, "too large for any queue");
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+    }
+}

@@ -1,0 +1,211 @@
+//! How a stream gets back what it missed: what to ask, when to ask again, when to give up.
+
+use ckf_protocol::Instant;
+
+use super::config::SourceConfig;
+use super::front::Front;
+use super::ids::{EventId, RequestId};
+use super::output::{Doubt, RequestKind, SourceNotice, SourceRequest, WakeReason};
+use super::stream::SourceStream;
+
+/// A recovery under way: a series of questions that ends when nothing is missing any more.
+#[derive(Clone, Debug)]
+pub(super) struct Recovery {
+    /// The question asked last.
+    request: RequestId,
+    kind: RequestKind,
+    /// Whether it still waits for its answer.
+    open: bool,
+    /// Times asked since the last progress.
+    attempts: u32,
+    retry_at: Instant,
+    deadline: Instant,
+}
+
+impl Recovery {
+    fn new(now: Instant, config: &SourceConfig) -> Self {
+        Self {
+            request: RequestId::new(0),
+            kind: RequestKind::FullState,
+            open: false,
+            attempts: 0,
+            retry_at: now,
+            deadline: now.saturating_add(config.deadline()),
+        }
+    }
+
+    pub(super) fn timeout(&self) -> (Instant, WakeReason) {
+        (self.retry_at, WakeReason::Retry).min((self.deadline, WakeReason::Deadline))
+    }
+
+    /// Whether a question of this sort waits for its answer.
+    fn awaits(&self, kind: RequestKind) -> bool {
+        let asks_history = |kind| matches!(kind, RequestKind::History { .. });
+        self.open && asks_history(self.kind) == asks_history(kind)
+    }
+}
+
+impl<F: Front> SourceStream<F> {
+    /// Applies what can be applied, then sees to it that what is still missing is asked for.
+    /// Every `handle_*` that changes anything ends here.
+    pub(super) fn settle(&mut self) {
+        let before = self.applied;
+        while self.doubt.is_none()
+            && let Some(next) = self.next()
+            && let Some(event) = self.queue.take(next)
+        {
+            self.advance(next, event);
+        }
+        if self.applied > before {
+            self.note_progress();
+        }
+        if self.generation.is_none() {
+            return;
+        }
+        match self.missing() {
+            Some(kind) => self.ask(kind),
+            None => self.finish(),
+        }
+    }
+
+    /// What has to be asked for, if anything.
+    fn missing(&mut self) -> Option<RequestKind> {
+        if self.doubt.is_some() {
+            return Some(RequestKind::FullState);
+        }
+        let from = self.next()?;
+        let to = match self.queue.first() {
+            // All that waits lies behind the gap, so the first of it is not the first of all ids.
+            Some(first) => EventId::new(first.get() - 1),
+            None => self.newest.filter(|newest| *newest >= from)?,
+        };
+        if to.get() - from.get() < self.config.max_history() {
+            return Some(RequestKind::History { from, to });
+        }
+        self.doubt = Some(Doubt::LongGap);
+        Some(RequestKind::FullState)
+    }
+
+    /// Sees to it that a question of this sort is open.
+    fn ask(&mut self, kind: RequestKind) {
+        if self.recovery.is_none() {
+            self.stats.recoveries += 1;
+            self.out.notify(SourceNotice::RecoveryStarted { doubt: self.doubt });
+        }
+        let recovery = self.recovery.get_or_insert_with(|| Recovery::new(self.now, &self.config));
+        if recovery.awaits(kind) {
+            return;
+        }
+        // The first question and the one that follows it go out at once, and after progress again.
+        // Otherwise two answers that never meet would be asked for as fast as they come.
+        let at_once = recovery.attempts <= 1;
+        self.open(kind);
+        if at_once {
+            self.send();
+        }
+    }
+
+    /// Puts a new question in the place of the one asked last, to be sent when it is time.
+    fn open(&mut self, kind: RequestKind) {
+        let Some(recovery) = &mut self.recovery else { return };
+        recovery.request = self.next_request;
+        recovery.kind = kind;
+        recovery.open = true;
+        self.next_request = RequestId::new(self.next_request.get().wrapping_add(1));
+        self.out.request = None;
+    }
+
+    /// Asks, or asks again.
+    fn send(&mut self) {
+        let (Some(recovery), Some(generation)) = (&mut self.recovery, self.generation) else {
+            return;
+        };
+        recovery.attempts = recovery.attempts.saturating_add(1);
+        let salt = self.member.worker.get() ^ u64::from(self.member.rank.get()).rotate_left(32);
+        let wait = self.config.back_off(salt, recovery.attempts);
+        recovery.retry_at = self.now.saturating_add(wait);
+        self.stats.requests += 1;
+        self.out.request = Some(SourceRequest {
+            id: recovery.request,
+            attempt: recovery.attempts,
+            member: self.member,
+            generation,
+            kind: recovery.kind,
+        });
+    }
+
+    /// The stream came a step further: patience starts anew.
+    pub(super) fn note_progress(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.attempts = 0;
+            recovery.deadline = self.now.saturating_add(self.config.deadline());
+        }
+    }
+
+    /// Nothing is missing.
+    fn finish(&mut self) {
+        if self.recovery.take().is_some() || !self.recovered {
+            self.recovered = true;
+            self.out.request = None;
+            self.out.notify(SourceNotice::Recovered { through: self.applied });
+        }
+    }
+
+    /// Asks again or gives up, when it is time.
+    pub(super) fn check_timers(&mut self) {
+        let Some(recovery) = &self.recovery else { return };
+        if self.now >= recovery.deadline {
+            self.give_up();
+        } else if self.now >= recovery.retry_at {
+            let asks_history = matches!(recovery.kind, RequestKind::History { .. });
+            if asks_history && recovery.attempts >= self.config.history_attempts() {
+                self.doubt = Some(Doubt::NoHistory);
+                self.open(RequestKind::FullState);
+            }
+            self.send();
+        }
+    }
+
+    /// Ends a recovery that came to nothing. A member whose state is unknown owns nothing.
+    fn give_up(&mut self) {
+        self.stats.failures += 1;
+        self.stats.covered += self.queue.clear();
+        self.doubt = Some(Doubt::Failed);
+        self.recovery = None;
+        self.front.reset();
+        self.out.request = None;
+        self.out.clear_member();
+        self.out.notify(SourceNotice::RecoveryFailed);
+    }
+
+    /// Whether this is the open question for a full state.
+    pub(super) fn awaits_full_state(&self, request: RequestId) -> bool {
+        self.recovery.as_ref().is_some_and(|recovery| {
+            recovery.request == request && recovery.awaits(RequestKind::FullState)
+        })
+    }
+
+    /// The open question has its answer.
+    pub(super) fn close_question(&mut self) {
+        if let Some(recovery) = &mut self.recovery {
+            recovery.open = false;
+        }
+    }
+
+    /// A history answer is over. Returns whether it belongs to the open question.
+    ///
+    /// History that brought the stream further is asked on; otherwise it has nothing to give.
+    pub(super) fn close_history(&mut self, request: RequestId, unavailable: bool) -> bool {
+        let next = self.next();
+        let Some(recovery) = &mut self.recovery else { return false };
+        let RequestKind::History { from, .. } = recovery.kind else { return false };
+        if recovery.request != request || !recovery.open {
+            return false;
+        }
+        recovery.open = false;
+        if unavailable || next == Some(from) {
+            self.doubt.get_or_insert(Doubt::NoHistory);
+        }
+        true
+    }
+}

@@ -1,0 +1,442 @@
+//! The stream of one member: what the host hands in and takes out.
+
+use ckf_core::BlockHash;
+use ckf_protocol::Instant;
+
+use super::config::SourceConfig;
+use super::front::{BlockChange, BlockChanges, Front};
+use super::ids::{EventId, RequestId, SourceGeneration};
+use super::output::{
+    Doubt, Handled, Outbox, SourceNotice, SourceRequest, SourceStats, StreamState, WakeReason,
+};
+use super::queue::Queue;
+use super::recovery::Recovery;
+use crate::command::Command;
+use crate::member::Member;
+
+/// All that a member holds, as of one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullState<E> {
+    /// The generation that it describes.
+    pub generation: SourceGeneration,
+    /// The last event that is in it; `None` when the generation has published nothing yet, which
+    /// means something only where the id of the first event is known.
+    pub as_of: Option<EventId>,
+    /// What makes an empty member this one: a host that has no dump but all events from the
+    /// start may well put these here.
+    pub content: E,
+}
+
+/// The ordered stream of one member.
+///
+/// # Order of calls
+/// Any order is safe, nothing has to be polled in between, and a `now` that goes back is taken
+/// for the latest one seen. Commands must reach the pool in the order in which they are polled.
+///
+/// # Cost
+/// An event costs its front, plus a map operation while it waits. A call works off as many waiting
+/// events as the queue may hold at most.
+///
+/// The [module](super) tells what it does with gaps, generations and time.
+#[derive(Clone, Debug)]
+pub struct SourceStream<F: Front> {
+    pub(super) member: Member,
+    pub(super) config: SourceConfig,
+    pub(super) front: F,
+    pub(super) now: Instant,
+    pub(super) generation: Option<SourceGeneration>,
+    /// The last event whose effects are in the member's state. Never goes back in a generation.
+    pub(super) applied: Option<EventId>,
+    /// The last event known to exist.
+    pub(super) newest: Option<EventId>,
+    /// Why the member's state is not exactly that of `applied`; `None` when it is.
+    pub(super) doubt: Option<Doubt>,
+    pub(super) queue: Queue<F::Event>,
+    pub(super) recovery: Option<Recovery>,
+    /// Whether the stream was ever live.
+    pub(super) recovered: bool,
+    /// Until when orphans are only counted.
+    orphans_rest: Instant,
+    pub(super) next_request: RequestId,
+    pub(super) out: Outbox,
+    pub(super) stats: SourceStats,
+}
+
+/// How a generation relates to the current one.
+enum Fence {
+    Old,
+    Current,
+}
+
+impl<F: Front> SourceStream<F> {
+    /// The stream of `member`, whose events go through `front`, an empty one.
+    pub fn new(member: Member, config: SourceConfig, front: F) -> Self {
+        Self {
+            member,
+            config,
+            front,
+            now: Instant::ZERO,
+            generation: None,
+            applied: None,
+            newest: None,
+            doubt: Some(Doubt::FirstContact),
+            queue: Queue::new(config.max_queued_events() as usize, config.max_queued_bytes()),
+            recovery: None,
+            recovered: false,
+            orphans_rest: Instant::ZERO,
+            next_request: RequestId::new(0),
+            out: Outbox::new(member, config.max_notices()),
+            stats: SourceStats::default(),
+        }
+    }
+
+    // What happens outside.
+
+    /// The source is there in this generation: the first sign of life of a member whose events
+    /// may be long in coming.
+    pub fn handle_announced(&mut self, generation: SourceGeneration, now: Instant) -> Handled {
+        match self.enter(generation, now) {
+            Fence::Old => Handled::OldGeneration,
+            Fence::Current => {
+                self.settle();
+                Handled::Noted
+            }
+        }
+    }
+
+    /// An event, live or from history: both are the same to the stream.
+    pub fn handle_event(
+        &mut self,
+        generation: SourceGeneration,
+        id: EventId,
+        event: F::Event,
+        now: Instant,
+    ) -> Handled {
+        if let Fence::Old = self.enter(generation, now) {
+            return Handled::OldGeneration;
+        }
+        if self.is_past(id) || self.queue.contains(id) {
+            self.stats.duplicates += 1;
+            return Handled::Duplicate;
+        }
+        self.newest = self.newest.max(Some(id));
+        // Nothing can be missing before the first event, and nothing before a clear matters.
+        let is_first = self.is_untouched() && self.config.first_event() == Some(id);
+        let handled = if is_first || F::clears(&event) {
+            self.stats.covered += self.queue.drop_through(id);
+            self.doubt = None;
+            self.advance(id, event);
+            Handled::Applied
+        } else if self.doubt.is_none() && self.next() == Some(id) {
+            self.advance(id, event);
+            Handled::Applied
+        } else {
+            let given_up = self.queue.push(id, F::event_bytes(&event), event);
+            if given_up > 0 {
+                self.stats.overflowed += given_up;
+                self.doubt.get_or_insert(Doubt::Overflow);
+            }
+            Handled::Queued
+        };
+        self.settle();
+        handled
+    }
+
+    /// The source says that `last` is the last event it has published, or that it has published
+    /// none: a loss at the very end comes to light without new data.
+    pub fn handle_heartbeat(
+        &mut self,
+        generation: SourceGeneration,
+        last: Option<EventId>,
+        now: Instant,
+    ) -> Handled {
+        if let Fence::Old = self.enter(generation, now) {
+            return Handled::OldGeneration;
+        }
+        if last.is_none() && self.newest.is_none() && self.is_untouched() {
+            self.doubt = None;
+        }
+        self.newest = self.newest.max(last);
+        self.settle();
+        Handled::Noted
+    }
+
+    /// A history answer is over: what it did not bring, it cannot bring. Its events went to
+    /// [`handle_event`](Self::handle_event) before.
+    pub fn handle_history_end(&mut self, request: RequestId, now: Instant) -> Handled {
+        self.now = self.now.latest(now);
+        if !self.close_history(request, false) {
+            return Handled::Late;
+        }
+        self.settle();
+        Handled::Noted
+    }
+
+    /// A full state, in answer to the question `request`.
+    pub fn handle_full_state(
+        &mut self,
+        request: RequestId,
+        state: FullState<F::Event>,
+        now: Instant,
+    ) -> Handled {
+        if let Fence::Old = self.enter(state.generation, now) {
+            self.stats.late_answers += 1;
+            return Handled::OldGeneration;
+        }
+        if !self.awaits_full_state(request) {
+            self.stats.late_answers += 1;
+            self.settle();
+            return Handled::Late;
+        }
+        if state.as_of < self.applied
+            || (state.as_of.is_none() && self.config.first_event().is_none())
+        {
+            self.stats.unusable_states += 1;
+            return Handled::Unusable;
+        }
+        self.install(state);
+        self.settle();
+        Handled::Applied
+    }
+
+    /// The source cannot answer the question `request`: it never had history, or not that far
+    /// back, or it cannot dump its state now.
+    pub fn handle_unavailable(&mut self, request: RequestId, now: Instant) -> Handled {
+        self.now = self.now.latest(now);
+        if self.awaits_full_state(request) {
+            return Handled::Noted;
+        }
+        if !self.close_history(request, true) {
+            self.stats.late_answers += 1;
+            return Handled::Late;
+        }
+        self.settle();
+        Handled::Noted
+    }
+
+    /// The host no longer trusts what the pool holds of this member, for instance because the
+    /// pool reported an error for one of its commands: asks for the full state.
+    pub fn handle_suspect(&mut self, now: Instant) -> Handled {
+        self.now = self.now.latest(now);
+        self.doubt.get_or_insert(Doubt::Host);
+        self.settle();
+        Handled::Noted
+    }
+
+    /// Time has passed. Calls without need do nothing.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = self.now.latest(now);
+        self.check_timers();
+    }
+
+    // What the host takes out.
+
+    /// The next command for the pool.
+    #[must_use]
+    pub fn poll_command(&mut self) -> Option<Command> {
+        self.out.pop_command()
+    }
+
+    /// The next question to the source. A later one makes an earlier one that was not polled yet
+    /// needless, so there is one at most.
+    #[must_use]
+    pub fn poll_request(&mut self) -> Option<SourceRequest> {
+        self.out.request.take()
+    }
+
+    /// The next notice.
+    #[must_use]
+    pub fn poll_notice(&mut self) -> Option<SourceNotice> {
+        self.out.pop_notice()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, and why. Any other
+    /// `handle_*` may change it.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, WakeReason)> {
+        self.recovery.as_ref().map(Recovery::timeout)
+    }
+
+    // What it is.
+
+    /// Whose stream this is.
+    pub fn member(&self) -> Member {
+        self.member
+    }
+
+    /// Where the stream stands.
+    pub fn state(&self) -> StreamState {
+        match (&self.recovery, self.generation) {
+            (_, None) => StreamState::Idle,
+            (Some(_), _) => StreamState::Recovering { doubt: self.doubt },
+            (None, _) if self.doubt.is_some() => StreamState::Failed,
+            (None, _) => StreamState::Live,
+        }
+    }
+
+    /// The generation, once there was a sign of life.
+    pub fn generation(&self) -> Option<SourceGeneration> {
+        self.generation
+    }
+
+    /// The last event whose effects are in the commands.
+    pub fn applied(&self) -> Option<EventId> {
+        self.applied
+    }
+
+    /// Whether the stream was ever live.
+    pub fn has_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Events that wait, and their bytes.
+    pub fn queued(&self) -> (usize, u64) {
+        (self.queue.len(), self.queue.bytes())
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> SourceStats {
+        SourceStats { dropped_notices: self.out.dropped_notices, ..self.stats }
+    }
+
+    /// The front.
+    pub fn front(&self) -> &F {
+        &self.front
+    }
+
+    pub(super) fn has_commands(&self) -> bool {
+        self.out.has_commands()
+    }
+
+    pub(super) fn has_request(&self) -> bool {
+        self.out.request.is_some()
+    }
+
+    pub(super) fn has_notices(&self) -> bool {
+        self.out.has_notices()
+    }
+
+    // How.
+
+    /// The id that follows what is applied; `None` at the end of the numbering, or when nothing
+    /// is applied and numbering starts anywhere.
+    pub(super) fn next(&self) -> Option<EventId> {
+        match self.applied {
+            Some(applied) => applied.checked_next(),
+            None => self.config.first_event(),
+        }
+    }
+
+    /// Whether the event's effects are applied, or it stands before the first event.
+    fn is_past(&self, id: EventId) -> bool {
+        match self.applied {
+            Some(applied) => id <= applied,
+            None => self.config.first_event().is_some_and(|first| id < first),
+        }
+    }
+
+    /// Whether the member is known to hold nothing, as before the first event of a generation.
+    fn is_untouched(&self) -> bool {
+        let nothing_came =
+            matches!(self.doubt, Some(Doubt::FirstContact | Doubt::Replaced | Doubt::Failed));
+        nothing_came && self.applied.is_none() && self.config.first_event().is_some()
+    }
+
+    /// Compares a generation with the current one and enters it when it is newer.
+    fn enter(&mut self, generation: SourceGeneration, now: Instant) -> Fence {
+        self.now = self.now.latest(now);
+        if self.generation.is_some_and(|current| generation < current) {
+            self.stats.old_generation += 1;
+            return Fence::Old;
+        }
+        if self.generation != Some(generation) {
+            let replaced = self.generation.replace(generation).is_some();
+            self.begin(generation, replaced);
+        }
+        Fence::Current
+    }
+
+    /// Starts a generation from nothing. What an earlier one held is cleared before anything of
+    /// this one counts.
+    fn begin(&mut self, generation: SourceGeneration, replaced: bool) {
+        self.stats.covered += self.queue.clear();
+        self.applied = None;
+        self.newest = None;
+        self.recovery = None;
+        self.out.request = None;
+        self.orphans_rest = Instant::ZERO;
+        self.doubt = Some(Doubt::FirstContact);
+        if replaced {
+            self.doubt = Some(Doubt::Replaced);
+            self.front.reset();
+            self.out.clear_member();
+            self.out.notify(SourceNotice::Replaced { generation });
+            self.stats.replacements += 1;
+        }
+    }
+
+    /// Applies the event that follows.
+    pub(super) fn advance(&mut self, id: EventId, event: F::Event) {
+        let mut changes = BlockChanges::default();
+        let orphans = self.front.apply(event, &mut changes);
+        self.applied = Some(id);
+        self.stats.applied += 1;
+        let member = self.member;
+        let mut waiting = 0;
+        for change in changes {
+            waiting = match change {
+                BlockChange::Store(hashes) => self.out.push(Command::Store { member, hashes }),
+                BlockChange::Remove(hashes) => self.out.push(Command::Remove { member, hashes }),
+                BlockChange::Clear => {
+                    self.out.clear_member();
+                    0
+                }
+            };
+        }
+        if orphans > 0 {
+            self.note_orphans(orphans);
+        }
+        if waiting > self.config.max_command_bytes() {
+            self.stats.backlogs += 1;
+            self.doubt = Some(Doubt::Backlog);
+            self.front.reset();
+            self.out.clear_member();
+        }
+    }
+
+    /// Puts a full state in the place of whatever the member held.
+    fn install(&mut self, state: FullState<F::Event>) {
+        let mut changes = BlockChanges::default();
+        self.front.reset();
+        let orphans = self.front.apply(state.content, &mut changes);
+        let hashes: alloc::vec::Vec<BlockHash> = changes.into_blocks();
+        self.out.replace_member(hashes);
+        self.stats.full_states += 1;
+        if let Some(as_of) = state.as_of {
+            self.stats.covered += self.queue.drop_through(as_of);
+        }
+        if state.as_of > self.applied {
+            self.note_progress();
+        }
+        self.close_question();
+        self.orphans_rest = self.now.saturating_add(self.config.orphan_interval());
+        self.applied = state.as_of;
+        self.newest = self.newest.max(state.as_of);
+        self.doubt = None;
+        if orphans > 0 {
+            // The state has holes of its own; asking for it again would not mend them.
+            self.stats.orphan_blocks += orphans;
+            self.out.notify(SourceNotice::Orphans { blocks: orphans });
+        }
+    }
+
+    /// Counts orphans and recovers for them, unless the last full state is so young that another
+    /// one would not tell more.
+    fn note_orphans(&mut self, blocks: u64) {
+        self.stats.orphan_blocks += blocks;
+        self.out.notify(SourceNotice::Orphans { blocks });
+        if self.now >= self.orphans_rest {
+            self.doubt.get_or_insert(Doubt::Orphans);
+        }
+    }
+}

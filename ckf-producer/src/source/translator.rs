@@ -1,0 +1,374 @@
+//! From an engine's block ids to the block hashes that readers rebuild from tokens.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use ckf_core::sequence::{Scope, roll};
+use ckf_core::{BlockHash, EngineBlockId};
+
+use super::copies::Copies;
+use super::engine::{self, Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
+use super::filter::{PlaceFilter, PlaceStats};
+use super::front::{BlockChanges, Front};
+
+/// What a host knows about an engine's events.
+///
+/// ```
+/// use core::num::NonZeroU32;
+/// use ckf_core::EngineBlockId;
+/// use ckf_producer::source::TranslatorConfig;
+///
+/// let block_size = NonZeroU32::new(16).ok_or("not 0")?;
+/// // Old SGLang names the hash of an empty page as the parent of first blocks.
+/// let root = EngineBlockId::from_signed(5740354900026072187);
+/// let config = TranslatorConfig::new(block_size).with_root(Some(root)).with_max_blocks(500_000);
+/// assert_eq!(config.max_blocks(), 500_000);
+/// # Ok::<(), &str>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TranslatorConfig {
+    block_size: NonZeroU32,
+    primary: Medium,
+    root: Option<EngineBlockId>,
+    max_blocks: usize,
+    copies: bool,
+}
+
+impl TranslatorConfig {
+    /// Blocks of `block_size` tokens in the accelerator's memory, at most 2^24 of them, repeated
+    /// announcements counting once.
+    pub const fn new(block_size: NonZeroU32) -> Self {
+        Self { block_size, primary: Medium::Device, root: None, max_blocks: 1 << 24, copies: false }
+    }
+
+    /// The one medium whose blocks count.
+    #[must_use]
+    pub const fn with_primary(mut self, medium: Medium) -> Self {
+        self.primary = medium;
+        self
+    }
+
+    /// An id that events name as the parent of blocks that have none.
+    #[must_use]
+    pub const fn with_root(mut self, root: Option<EngineBlockId>) -> Self {
+        self.root = root;
+        self
+    }
+
+    /// How many blocks are remembered at most, about 80 bytes each.
+    #[must_use]
+    pub const fn with_max_blocks(mut self, blocks: usize) -> Self {
+        self.max_blocks = blocks;
+        self
+    }
+
+    /// Counts announcements of a block as copies, of which only the last removal ends it: for
+    /// engines that keep several physical copies and report each (report F06). Wrong for engines
+    /// that announce blocks again without a new copy.
+    #[must_use]
+    pub const fn with_copies(mut self, copies: bool) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    /// How many blocks are remembered at most.
+    pub const fn max_blocks(&self) -> usize {
+        self.max_blocks
+    }
+}
+
+/// Counters of a translator, in blocks as events name them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TranslatorStats {
+    /// Left out because of the place they lie in.
+    pub places: PlaceStats,
+    /// Not placed because a predecessor is unknown.
+    pub orphans: u64,
+    /// Held, but with content that readers cannot rebuild: of another size, without tokens of
+    /// their own, under a numbered adapter, private, or behind such a block.
+    pub opaque: u64,
+    /// Announced under the id of a block with other content that is still held.
+    pub ambiguous: u64,
+    /// Not remembered because the limit was reached.
+    pub refused: u64,
+    /// Announced although held already.
+    pub repeated: u64,
+    /// Removed although unknown.
+    pub unknown_removals: u64,
+}
+
+/// What is remembered of one engine block.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    hash: BlockHash,
+    scope: Scope,
+    copies: NonZeroU32,
+    content: Content,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// `hash` is what the pool holds, and what children build on.
+    Exact,
+    /// `hash` is what the pool holds, but the id stands for other content too: which one a child
+    /// builds on is anyone's guess.
+    Ambiguous,
+    /// Nobody can rebuild it: the pool does not hold it, nor anything behind it.
+    Opaque,
+}
+
+/// What a store builds on.
+#[derive(Clone, Copy)]
+enum Base {
+    Chain(Option<BlockHash>, Scope),
+    Opaque,
+}
+
+/// Translates an engine's events into changes in block hashes.
+///
+/// A block's hash is rolled from its tokens and its predecessor's hash, which is looked up by the
+/// parent id; adapter and namespace are inherited along parents, because engines state them on
+/// first blocks only. Engine ids serve for these links and for removals, and never reach the pool.
+///
+/// - A store whose parent was never seen is *orphaned*: counted in blocks, and the stream recovers.
+/// - Announcing a held block again changes nothing, removing an unknown one neither.
+/// - Two ids of equal content are two holders of one hash, which goes with the last of them.
+/// - One id for two contents, as page-local hashes bring about, keeps the first one.
+/// - Blocks whose content nobody can rebuild are remembered, so that what follows them is known to
+///   be out of reach too, instead of orphaned.
+///
+/// Cost: two map operations and one hash of the tokens per block.
+#[derive(Clone, Debug)]
+pub struct Translator {
+    config: TranslatorConfig,
+    filter: PlaceFilter,
+    known: BTreeMap<EngineBlockId, Known>,
+    /// How many ids, or copies, stand for each hash that the pool holds.
+    holders: Copies,
+    /// Whether blocks were refused since the last clear, so that orphans are no surprise.
+    overfull: bool,
+    stats: TranslatorStats,
+}
+
+impl Translator {
+    /// A translator that knows no block yet.
+    pub fn new(config: TranslatorConfig) -> Self {
+        Self {
+            config,
+            filter: PlaceFilter::new(config.primary),
+            known: BTreeMap::new(),
+            holders: Copies::default(),
+            overfull: false,
+            stats: TranslatorStats::default(),
+        }
+    }
+
+    /// Counters, from the start.
+    pub fn stats(&self) -> TranslatorStats {
+        TranslatorStats { places: self.filter.stats(), ..self.stats }
+    }
+
+    /// Engine blocks known, and distinct hashes that they stand for.
+    pub fn blocks(&self) -> (usize, usize) {
+        (self.known.len(), self.holders.len())
+    }
+
+    /// The hash that stands for an engine block in the pool, if any does.
+    pub fn hash_of(&self, id: EngineBlockId) -> Option<BlockHash> {
+        let known = self.known.get(&id)?;
+        (known.content != Content::Opaque).then_some(known.hash)
+    }
+
+    /// Returns how many blocks were orphaned.
+    fn store(&mut self, stored: &StoredBlocks, changes: &mut BlockChanges) -> u64 {
+        let blocks = stored.ids.len();
+        if !self.filter.admits(&stored.place, blocks) {
+            return 0;
+        }
+        let Some(base) = self.base(stored) else {
+            if stored.ids.iter().all(|id| self.known.contains_key(id)) {
+                self.stats.repeated += blocks as u64;
+                return 0;
+            }
+            if self.overfull {
+                self.stats.refused += blocks as u64;
+                return 0;
+            }
+            self.stats.orphans += blocks as u64;
+            return blocks as u64;
+        };
+        let base = if self.is_rebuildable(stored) { base } else { Base::Opaque };
+        let (mut parent, scope) = match base {
+            Base::Chain(parent, scope) => (parent, scope),
+            Base::Opaque => {
+                stored.ids.iter().for_each(|id| self.remember_opaque(*id));
+                return 0;
+            }
+        };
+        let block_size = self.config.block_size.get() as usize;
+        for (index, id) in stored.ids.iter().enumerate() {
+            let window = stored.tokens.window(index, block_size);
+            let private = stored.private_from.is_some_and(|from| index >= from);
+            let (Some(window), false) = (window, private) else {
+                self.remember_opaque(*id);
+                continue;
+            };
+            let media = stored.media.get(index).map_or(&[][..], Vec::as_slice);
+            let hash = roll(parent, scope.local_hash_with_media(window, media));
+            self.remember(*id, hash, scope, changes);
+            parent = Some(hash);
+        }
+        0
+    }
+
+    /// What the first block builds on; `None` when that is unknown.
+    fn base(&self, stored: &StoredBlocks) -> Option<Base> {
+        let stated = || match &stored.adapter {
+            Adapter::Named(name) => Scope::new(Some(name), stored.namespace.as_deref()),
+            _ => Scope::new(None, stored.namespace.as_deref()),
+        };
+        let Some(parent) = stored.parent.filter(|parent| self.config.root != Some(*parent)) else {
+            return Some(Base::Chain(None, stated()));
+        };
+        let known = self.known.get(&parent)?;
+        if known.content != Content::Exact {
+            return Some(Base::Opaque);
+        }
+        // A namespace is stated with its adapter; an adapter alone may have left out a namespace
+        // that the parent knows, and a sequence never changes either.
+        let scope = if stored.namespace.is_some() { stated() } else { known.scope };
+        Some(Base::Chain(Some(known.hash), scope))
+    }
+
+    /// Whether readers can compute the hashes of these blocks: one whole window of the pool's
+    /// block size per id, under an adapter that has a name.
+    fn is_rebuildable(&self, stored: &StoredBlocks) -> bool {
+        let block_size = self.config.block_size.get();
+        stored.block_size == block_size
+            && stored.tokens.windows(block_size as usize) == stored.ids.len()
+            && (stored.media.is_empty() || stored.media.len() == stored.ids.len())
+            && !matches!(stored.adapter, Adapter::Numbered(_))
+    }
+
+    fn remember(
+        &mut self,
+        id: EngineBlockId,
+        hash: BlockHash,
+        scope: Scope,
+        to: &mut BlockChanges,
+    ) {
+        let fresh = Known { hash, scope, copies: NonZeroU32::MIN, content: Content::Exact };
+        let full = self.known.len() >= self.config.max_blocks;
+        match self.known.entry(id) {
+            Entry::Vacant(_) if full => {
+                self.stats.refused += 1;
+                self.overfull = true;
+                return;
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(fresh);
+            }
+            Entry::Occupied(mut occupied) => match occupied.get().content {
+                Content::Opaque => {
+                    occupied.insert(fresh);
+                }
+                _ if occupied.get().hash != hash => {
+                    occupied.get_mut().content = Content::Ambiguous;
+                    self.stats.ambiguous += 1;
+                    return;
+                }
+                _ if self.config.copies => {
+                    let known = occupied.get_mut();
+                    known.copies = known.copies.saturating_add(1);
+                }
+                _ => {
+                    self.stats.repeated += 1;
+                    return;
+                }
+            },
+        }
+        if self.holders.add(hash) {
+            to.store(hash);
+        }
+    }
+
+    /// Remembers that nothing is known of a block but its id.
+    fn remember_opaque(&mut self, id: EngineBlockId) {
+        if self.known.contains_key(&id) {
+            // Offloaded copies come without content; what an earlier store said still holds.
+            self.stats.repeated += 1;
+        } else if self.known.len() >= self.config.max_blocks {
+            self.stats.refused += 1;
+            self.overfull = true;
+        } else {
+            self.stats.opaque += 1;
+            let known = Known {
+                hash: BlockHash::new(0),
+                scope: Scope::default(),
+                copies: NonZeroU32::MIN,
+                content: Content::Opaque,
+            };
+            self.known.insert(id, known);
+        }
+    }
+
+    fn remove(&mut self, removed: &RemovedBlocks, changes: &mut BlockChanges) {
+        if !self.filter.admits(&removed.place, removed.ids.len()) {
+            return;
+        }
+        for id in &removed.ids {
+            let Some(known) = self.known.get_mut(id) else {
+                self.stats.unknown_removals += 1;
+                continue;
+            };
+            let Known { hash, content, .. } = *known;
+            match NonZeroU32::new(known.copies.get() - 1) {
+                Some(less) => known.copies = less,
+                None => {
+                    self.known.remove(id);
+                }
+            }
+            if content != Content::Opaque && self.holders.subtract(hash) {
+                changes.remove(hash);
+            }
+        }
+    }
+}
+
+impl Front for Translator {
+    type Event = Vec<EngineEvent>;
+
+    fn event_bytes(event: &Self::Event) -> u64 {
+        engine::bytes_of(event)
+    }
+
+    fn clears(event: &Self::Event) -> bool {
+        event.contains(&EngineEvent::Cleared)
+    }
+
+    fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
+        // What a clear undoes need not be done, and could only produce orphans.
+        let from = event.iter().rposition(|event| *event == EngineEvent::Cleared).unwrap_or(0);
+        let mut orphans = 0;
+        for event in &event[from..] {
+            match event {
+                EngineEvent::Stored(stored) => orphans += self.store(stored, changes),
+                EngineEvent::Removed(removed) => self.remove(removed, changes),
+                EngineEvent::Cleared => {
+                    self.reset();
+                    changes.clear();
+                }
+            }
+        }
+        orphans
+    }
+
+    fn reset(&mut self) {
+        self.known.clear();
+        self.holders.clear();
+        self.overfull = false;
+    }
+}
