@@ -336,7 +336,7 @@ impl Pool {
 
     fn clear(&mut self, member: Member, outcome: &mut Outcome) {
         let Some(at) = self.ownership.find(member) else { return };
-        let owned = self.ownership.take(at);
+        let owned = self.ownership.take(at, &mut self.budget);
         let (mut cursor, mut losses) = (Cursor::default(), Losses::EMPTY);
         while let Some(line) = owned.next_line(&mut cursor) {
             line.for_each(|held| losses.push(BlockHash::new(held.key)));

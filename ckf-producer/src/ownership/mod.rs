@@ -145,16 +145,17 @@ impl Ownership {
     /// Forgets a member that owns nothing, and gives its memory back.
     pub(crate) fn drop_if_empty(&mut self, at: OwnerIndex, budget: &mut Budget) {
         if self.members[at.0].blocks.len() == 0 {
-            self.take(at).release(budget);
-            if self.members.is_empty() {
-                budget.release(core::mem::take(&mut self.members));
-            }
+            self.take(at, budget).release(budget);
         }
     }
 
     /// Takes a member out with all its blocks; their refcounts still count it.
-    pub(crate) fn take(&mut self, at: OwnerIndex) -> CountedSet {
-        self.members.remove(at.0).blocks
+    pub(crate) fn take(&mut self, at: OwnerIndex, budget: &mut Budget) -> CountedSet {
+        let owner = self.members.remove(at.0);
+        if self.members.is_empty() {
+            budget.release(core::mem::take(&mut self.members));
+        }
+        owner.blocks
     }
 
     /// Reads one word of each line that a command will need for this block.
