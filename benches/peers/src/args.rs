@@ -1,0 +1,97 @@
+//! Command line.
+
+use std::path::PathBuf;
+
+pub const USAGE: &str = "\
+usage: peers [options]
+  --blocks-per-lane N   blocks in the fullest lane of the synthetic families  [1000000]
+  --lanes N             lanes of the synthetic families, 1 to 64              [16]
+  --queries N           requests per round                                    [20000]
+  --rounds N            rounds over all requests, per index                   [3]
+  --only PART           lookups | producer | filter | wire | load             [all]
+  --traces DIR          folder of the recorded traces                         [../shared/data/traces]
+  --json                print JSON instead of tables";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Lookups,
+    Producer,
+    Filter,
+    Wire,
+    Load,
+}
+
+impl Part {
+    fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "lookups" => Self::Lookups,
+            "producer" => Self::Producer,
+            "filter" => Self::Filter,
+            "wire" => Self::Wire,
+            "load" => Self::Load,
+            _ => return Err(format!("--only: unknown part `{name}`")),
+        })
+    }
+}
+
+pub struct Args {
+    pub blocks_per_lane: usize,
+    pub lanes: usize,
+    pub queries: usize,
+    pub rounds: usize,
+    pub only: Option<Part>,
+    pub traces: Option<PathBuf>,
+    pub json: bool,
+}
+
+impl Args {
+    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut args = Self {
+            blocks_per_lane: 1_000_000,
+            lanes: 16,
+            queries: 20_000,
+            rounds: 3,
+            only: None,
+            traces: None,
+            json: false,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--blocks-per-lane" => args.blocks_per_lane = number(&word, &value()?)?,
+                "--lanes" => args.lanes = number(&word, &value()?)?,
+                "--queries" => args.queries = number(&word, &value()?)?,
+                "--rounds" => args.rounds = number(&word, &value()?)?,
+                "--only" => args.only = Some(Part::parse(&value()?)?),
+                "--traces" => args.traces = Some(value()?.into()),
+                "--json" => args.json = true,
+                _ => return Err(format!("unknown option `{word}`")),
+            }
+        }
+        if args.lanes > crate::workload::MAX_LANES {
+            return Err("--lanes: at most 64".into());
+        }
+        Ok(args)
+    }
+
+    pub fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+
+    /// The recorded traces: as told, or beside the checkout.
+    pub fn trace_folder(&self) -> PathBuf {
+        let shared = || {
+            std::env::var_os("CKF_SHARED").map_or_else(
+                || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
+                PathBuf::from,
+            )
+        };
+        self.traces.clone().unwrap_or_else(|| shared().join("data/traces"))
+    }
+}
+
+fn number(option: &str, text: &str) -> Result<usize, String> {
+    let value: usize =
+        text.replace('_', "").parse().map_err(|_| format!("{option}: `{text}` is no number"))?;
+    if value == 0 { Err(format!("{option}: must be at least 1")) } else { Ok(value) }
+}
