@@ -3,5 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod memory;
 pub mod net;
+pub mod oracle;
 pub mod rng;
+pub mod scenario;
