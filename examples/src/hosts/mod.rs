@@ -1,2 +1,37 @@
-//! The hosts.
+//! Real hosts of the ckf machines: sockets, TLS, clocks and processes around code that has none.
+//!
+//! | program | runs | modules |
+//! |---|---|---|
+//! | `relay` | once per data center: engines' events in, subscribers out | [`source`], [`relay`], [`nats`] |
+//! | `router` | once per region: relays in, an OpenAI-compatible front out | [`router`], [`nats`] |
+//! | `engine-sim` | in place of an engine, to try it all on one machine | [`engine`] |
+//! | any | Dynamo's relay contract in place of ours | [`dynamo`] |
+//!
+//! Shared by them: [`clock`], [`identity`], [`http`], [`listen`], [`tls`], [`metrics`].
+//!
+//! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
+//! take. Secrets come from files only.
+
+pub mod clock;
+pub mod http;
+pub mod identity;
+pub mod listen;
+pub mod metrics;
 pub mod proto;
+pub mod tls;
+
+/// What a host's fallible steps return: hosts report errors to people, not to code.
+pub type HostResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A number that no other process start is likely to draw: incarnations, consumer ids, seeds.
+pub fn draw() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds these from the operating system, differently each time.
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Writes one line to the standard error: what a host would send to its log.
+#[macro_export]
+macro_rules! log {
+    ($($arg:tt)*) => { eprintln!("{}", format_args!($($arg)*)) };
+}

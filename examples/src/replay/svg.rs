@@ -169,9 +169,8 @@ fn round_step(least: f64) -> f64 {
 
 /// A tick with no more decimals than its step needs.
 fn label(value: f64, step: f64) -> String {
-    if step >= 1_000.0 {
-        let decimals = usize::from(step < 1_000.0);
-        return format!("{:.decimals$}k", value / 1_000.0);
+    if value > 0.0 && step >= 1_000.0 {
+        return format!("{:.0}k", value / 1_000.0);
     }
     let decimals = if step >= 1.0 { 0 } else { (-step.log10()).ceil() as usize };
     format!("{value:.decimals$}")

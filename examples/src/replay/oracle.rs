@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ahash::RandomState;
 use ckf_core::BlockHash;
 
-use crate::cache::Served;
+use super::cache::Served;
 
 /// Per DC, how many of its workers hold each block. Nothing clever: it judges everything else.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! The HTML report: one file, no script, nothing from the network.
 
-use crate::figures::{Figures, bytes, count, nanos, ratio};
-use crate::histogram::Histogram;
-use crate::policy::Policy;
-use crate::svg::{self, Bar, Line};
-use crate::timeline::Window;
+use super::figures::{Figures, bytes, count, nanos, ratio};
+use super::histogram::Histogram;
+use super::policy::Policy;
+use super::svg::{self, Bar, Line};
+use super::timeline::Window;
 
 /// All that the report shows.
 pub struct Report<'a> {
@@ -113,7 +113,7 @@ impl Report<'_> {
     }
 
     fn latency(&self) -> String {
-        let bins = self.lookups.bins(8);
+        let bins = self.lookups.bins();
         // About six labels, at the left ends of their bars.
         let every = bins.len().div_ceil(6).max(1);
         let bar = |(i, &(from, lookups)): (usize, &(u64, u64))| Bar {

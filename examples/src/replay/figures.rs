@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::policy::Policy;
+
 /// Figures of the main policy, and the hit rates of all that ran. Times are nanoseconds, sizes
 /// bytes.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -76,8 +78,10 @@ impl fmt::Display for Figures {
             "requests",
             format!("{} with {} blocks", count(self.requests), count(self.blocks_queried)),
         )?;
-        for (name, policy) in &self.policies {
-            line(f, "hit rate", format!("{:>5.1} %  {name}", 100.0 * policy.hit_rate))?;
+        for name in Policy::ALL.map(Policy::name) {
+            if let Some(policy) = self.policies.get(name) {
+                line(f, "hit rate", format!("{:>5.1} %  {name}", 100.0 * policy.hit_rate))?;
+            }
         }
         line(
             f,

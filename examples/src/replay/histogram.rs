@@ -45,18 +45,24 @@ impl Histogram {
         0
     }
 
-    /// Counts in `per_octave` bins a power of two (1, 2, 4 ... 64), as (lower end, count), from the
-    /// first bin that has any to the last.
-    pub fn bins(&self, per_octave: usize) -> Vec<(u64, u64)> {
-        let group = STEPS as usize / per_octave;
-        let bins = self.counts.chunks(group).enumerate();
-        let bins: Vec<_> =
-            bins.map(|(i, counts)| (lower_end(i * group), counts.iter().sum::<u64>())).collect();
+    /// Counts in bins of equal ratio, eight a power of two, as (lower end, count), from the first
+    /// bin that has any to the last.
+    pub fn bins(&self) -> Vec<(u64, u64)> {
+        let mut bins = Vec::new();
+        for (octave, counts) in self.counts.chunks(STEPS as usize).enumerate() {
+            for (from, to) in EIGHTHS.into_iter().zip(EIGHTHS.into_iter().skip(1)) {
+                let lower_end = lower_end(octave * STEPS as usize + from);
+                bins.push((lower_end, counts[from..to].iter().sum::<u64>()));
+            }
+        }
         let first = bins.iter().position(|bin| bin.1 > 0).unwrap_or(0);
         let end = bins.iter().rposition(|bin| bin.1 > 0).map_or(0, |last| last + 1);
         bins[first..end.max(first)].to_vec()
     }
 }
+
+/// Where the eighths of a power of two start among its steps: 64 (2^(i/8) - 1), rounded.
+const EIGHTHS: [usize; 9] = [0, 6, 12, 19, 27, 35, 44, 53, 64];
 
 fn bucket_of(nanos: u64) -> usize {
     if nanos < STEPS {
@@ -110,11 +116,11 @@ mod tests {
     #[test]
     fn bins_hold_every_sample_and_no_empty_ends() {
         let mut histogram = Histogram::default();
-        assert!(histogram.bins(4).is_empty());
+        assert!(histogram.bins().is_empty());
         for nanos in [100, 101, 5_000] {
             histogram.record(nanos);
         }
-        let bins = histogram.bins(4);
+        let bins = histogram.bins();
         assert_eq!(bins.iter().map(|bin| bin.1).sum::<u64>(), 3);
         assert_eq!((bins[0].1, bins[bins.len() - 1].1), (2, 1));
         assert!(bins.is_sorted());

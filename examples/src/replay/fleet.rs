@@ -2,8 +2,8 @@
 
 use ckf_core::BlockHash;
 
-use crate::cache::{LruCache, Served};
-use crate::policy::{Policy, deepest_or_idlest, idlest};
+use super::cache::{LruCache, Served};
+use super::policy::{Policy, deepest_or_idlest, idlest};
 
 /// Workers of every DC, with their caches and their recent load.
 #[derive(Debug)]

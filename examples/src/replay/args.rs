@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use super::policy::Policy;
 use crate::link::Faults;
-use crate::policy::Policy;
 
 /// Replays requests over several data centers: every request goes where the filters say that the
 /// longest prefix is, and an exact oracle checks each answer.

@@ -1,0 +1,148 @@
+//! A small HTTP/1 server and client with limits on everything that a peer decides.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::server::conn::http1;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Longest time for the headers of a request, from the previous one's end.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// Longest time for the body of a request.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// Bytes of all headers together.
+const HEADER_BYTES: usize = 16 << 10;
+/// Number of headers.
+const HEADERS: usize = 64;
+
+/// Serves `router` until the process ends, to at most `places` connections at a time.
+pub async fn serve(listener: TcpListener, router: Router, places: usize) {
+    let places = Arc::new(Semaphore::new(places));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let _ = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIME)
+                .max_buf_size(HEADER_BYTES)
+                .max_headers(HEADERS)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            drop(place);
+        });
+    }
+}
+
+/// Reads the body of a request: at most `limit` bytes, in bounded time.
+///
+/// # Errors
+/// The status that tells the client what was wrong.
+pub async fn read_body(request: Request, limit: usize) -> Result<Bytes, StatusCode> {
+    let body = Limited::new(request.into_body(), limit).collect();
+    match tokio::time::timeout(BODY_TIME, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
+    }
+}
+
+/// [`read_body`], and what it says in JSON.
+///
+/// # Errors
+/// The status that tells the client what was wrong.
+pub async fn read_json<T: DeserializeOwned>(
+    request: Request,
+    limit: usize,
+) -> Result<T, StatusCode> {
+    let body = read_body(request, limit).await?;
+    serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)
+}
+
+/// A client that keeps connections for re-use.
+pub type HttpClient = Client<HttpConnector, Full<Bytes>>;
+
+/// A client whose connection attempts take at most `connect`.
+pub fn client(connect: Duration) -> HttpClient {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(connect));
+    connector.set_nodelay(true);
+    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+}
+
+/// Sends a JSON body and gives the head of the answer as soon as it is there.
+///
+/// # Errors
+/// No connection, or no head within `head`.
+pub async fn post(
+    client: &HttpClient,
+    url: &str,
+    body: Bytes,
+    head: Duration,
+) -> io::Result<hyper::Response<hyper::body::Incoming>> {
+    let request = hyper::Request::post(url)
+        .header("content-type", "application/json")
+        .body(Full::new(body))
+        .map_err(io::Error::other)?;
+    match tokio::time::timeout(head, client.request(request)).await {
+        Ok(answer) => answer.map_err(io::Error::other),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// [`post`], then the whole answer, at most `limit` bytes. Only answers of success count.
+///
+/// # Errors
+/// As [`post`]; another status; a body that is too long, breaks off, or pauses longer than `head`.
+pub async fn post_whole(
+    client: &HttpClient,
+    url: &str,
+    body: Bytes,
+    head: Duration,
+    limit: usize,
+) -> io::Result<Bytes> {
+    let answer = post(client, url, body, head).await?;
+    if !answer.status().is_success() {
+        return Err(io::Error::other(format!("status {}", answer.status())));
+    }
+    let body = Limited::new(Body::new(answer.into_body()), limit).collect();
+    match tokio::time::timeout(head, body).await {
+        Ok(body) => Ok(body.map_err(io::Error::other)?.to_bytes()),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// A GET for tests and demonstrations: the whole answer as text.
+///
+/// # Errors
+/// No connection, no answer within five seconds, or another status than success.
+pub async fn get(client: &HttpClient, url: &str) -> io::Result<String> {
+    let request = hyper::Request::get(url).body(Full::default()).map_err(io::Error::other)?;
+    let answer = tokio::time::timeout(Duration::from_secs(5), async {
+        let answer = client.request(request).await.map_err(io::Error::other)?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), 64 << 20).collect().await;
+        Ok::<_, io::Error>((status, body.map_err(io::Error::other)?.to_bytes()))
+    });
+    let (status, body) = answer.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let text = String::from_utf8_lossy(&body).into_owned();
+    if status.is_success() { Ok(text) } else { Err(io::Error::other(format!("{status}: {text}"))) }
+}
