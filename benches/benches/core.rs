@@ -1,5 +1,7 @@
 //! The bare filter: addressing, insert, remove, contains, by size and load.
 
+#![allow(missing_docs, reason = "criterion makes public functions")]
+
 use std::hint::black_box;
 
 use ckf_benches::{filled_table, hashes};

@@ -1,6 +1,7 @@
 //! Inputs that the benches share. Deterministic: a seed gives the same input on every machine.
 
-use ckf_core::{BlockHash, Format, Table};
+use ckf_core::{BlockHash, Format, Sizing, Table};
+use ckf_producer::{HashSeeds, Pool, PoolConfig};
 
 /// `count` distinct block hashes; sets of different `seed` share none in practice.
 pub fn hashes(seed: u64, count: usize) -> Vec<BlockHash> {
@@ -28,4 +29,14 @@ pub fn filled_table(buckets: u64, per_mille: u64) -> (Table, Vec<BlockHash>) {
         table.insert(&format.address(hash), |_| ()).expect("room at this load");
     }
     (table, hashes)
+}
+
+/// An empty pool for `blocks` distinct blocks at `per_mille` load.
+///
+/// # Panics
+/// When the size is not possible.
+pub fn pool(blocks: usize, per_mille: u16) -> Pool {
+    let sizing = Sizing::for_blocks(blocks as u64, per_mille).expect("a legal size");
+    let format = sizing.format(7).expect("a legal format");
+    Pool::new(PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]))).expect("memory for the pool")
 }
