@@ -7,7 +7,7 @@ use core::iter::FusedIterator;
 
 use ckf_core::{BucketImage, TableDigest};
 
-use crate::codec::{self, Fields, Reader, put, put_slots, put_varint};
+use crate::codec::{self, Fields, Slots, Varints, put, put_slots, put_varint};
 use crate::error::{DecodeError, EncodeError, Fault};
 use crate::frame::{Kind, SharedBody};
 use crate::layout::{self, MAX_PATCH, MIN_PATCH, delta as at, name};
@@ -69,8 +69,10 @@ pub struct DeltaWriter {
     limits: Limits,
     sequence: Sequence,
     digest: TableDigest,
-    /// The part being written: room for its fixed fields, then its patches.
+    /// The part being written: room for its fixed fields, then the heads of its patches.
     body: Vec<u8>,
+    /// The slots of its patches.
+    slots: Vec<u8>,
     count: u32,
     next_part: u32,
     last_bucket: Option<u32>,
@@ -95,6 +97,7 @@ impl DeltaWriter {
             sequence,
             digest,
             body,
+            slots: Vec::new(),
             count: 0,
             next_part: 0,
             last_bucket: None,
@@ -123,14 +126,14 @@ impl DeltaWriter {
         }
         let Some(patch) = Patch::between(bucket, before, after) else { return Ok(()) };
         if self.count == self.limits.max_images()
-            || self.body.len() + MAX_PATCH > self.limits.max_body()
+            || self.body.len() + self.slots.len() + MAX_PATCH > self.limits.max_body()
         {
             self.close(false)?;
         }
         // The first gap of a part is the bucket itself: each part can be read alone.
         let base = if self.count == 0 { 0 } else { self.last_bucket.unwrap_or(0) };
         put_varint(&mut self.body, u64::from(bucket - base) << 4 | u64::from(patch.mask));
-        put_slots(&mut self.body, patch.image.get(), patch.mask);
+        put_slots(&mut self.slots, patch.image.get(), patch.mask);
         self.count += 1;
         self.last_bucket = Some(bucket);
         self.digest = self.digest.replaced(bucket, before, after);
@@ -160,8 +163,10 @@ impl DeltaWriter {
         put(&mut self.body, at::COUNT, self.count.to_le_bytes());
         put(&mut self.body, at::PART, part.to_le_bytes());
         put(&mut self.body, at::FLAGS, flags.to_le_bytes());
+        self.body.extend_from_slice(&self.slots);
         self.parts.push(SharedBody::new(Kind::Delta, &self.body));
         self.body.truncate(at::LEN);
+        self.slots.clear();
         self.count = 0;
         self.next_part += 1;
         Ok(())
@@ -177,7 +182,10 @@ pub struct DeltaView<'a> {
     last: bool,
     count: u32,
     last_bucket: u32,
+    /// Heads, then slots.
     patches: &'a [u8],
+    /// The slots alone.
+    slots: &'a [u8],
 }
 
 impl<'a> DeltaView<'a> {
@@ -208,7 +216,7 @@ impl<'a> DeltaView<'a> {
             let (needed, left) = (u32::try_from(needed).unwrap_or(u32::MAX), patches.len() as u32);
             return Err(fields.error(at::COUNT, Fault::Truncated { needed, left }));
         }
-        let last_bucket = check(patches, count, limits.bucket_count())?;
+        let (last_bucket, slots) = check(patches, count, limits.bucket_count())?;
         Ok(Self {
             sequence: Sequence::new(sequence),
             digest: TableDigest::new(fields.u64(at::DIGEST)),
@@ -217,6 +225,7 @@ impl<'a> DeltaView<'a> {
             count,
             last_bucket,
             patches,
+            slots,
         })
     }
 
@@ -253,7 +262,12 @@ impl<'a> DeltaView<'a> {
 
     /// The patches, buckets strictly ascending.
     pub const fn patches(&self) -> Patches<'a> {
-        Patches { reader: Reader::new(self.patches), bucket: 0, left: self.count }
+        Patches {
+            heads: Varints::new(self.patches),
+            slots: Slots::new(self.slots),
+            bucket: 0,
+            left: self.count,
+        }
     }
 }
 
@@ -282,7 +296,8 @@ impl Eq for DeltaView<'_> {}
 /// Iterator over a delta's patches.
 #[derive(Clone)]
 pub struct Patches<'a> {
-    reader: Reader<'a>,
+    heads: Varints<'a>,
+    slots: Slots<'a>,
     bucket: u32,
     left: u32,
 }
@@ -294,10 +309,10 @@ impl Iterator for Patches<'_> {
     fn next(&mut self) -> Option<Patch> {
         self.left = self.left.checked_sub(1)?;
         // Checked by `DeltaView::parse`: neither ends early nor overflows.
-        let head = self.reader.varint().ok()?;
+        let head = self.heads.next().ok()?;
         let mask = head as u8 & 15;
         self.bucket = self.bucket.wrapping_add((head >> 4) as u32);
-        let image = BucketImage::new(self.reader.slots(mask).ok()?);
+        let image = BucketImage::new(self.slots.next(mask));
         Some(Patch { bucket: self.bucket, mask, image })
     }
 
@@ -309,38 +324,42 @@ impl Iterator for Patches<'_> {
 impl ExactSizeIterator for Patches<'_> {}
 impl FusedIterator for Patches<'_> {}
 
-/// Checks `count` patches that must fill `bytes`; returns the last bucket.
-fn check(bytes: &[u8], count: u32, bucket_count: u32) -> Result<u32, DecodeError> {
-    let origin = layout::header::LEN + at::LEN;
-    let mut reader = Reader::new(bytes);
+/// Checks `count` patches that must fill `bytes`; returns the last bucket, and the slots alone.
+fn check(bytes: &[u8], count: u32, bucket_count: u32) -> Result<(u32, &[u8]), DecodeError> {
+    let error = |field, at: usize, fault| DecodeError {
+        field,
+        offset: (layout::header::LEN + at::LEN + at) as u32,
+        fault,
+    };
+    let mut heads = Varints::new(bytes);
     let mut bucket = 0u64;
+    let mut needed = 0;
     for index in 0..count {
-        let start = reader.at();
-        let error = |field, fault| DecodeError { field, offset: (origin + start) as u32, fault };
-        let head = reader.varint().map_err(|fault| error(name::GAP, fault))?;
-        let mask = head as u8 & 15;
-        if mask == 0 {
-            return Err(error(name::MASK, Fault::Value { value: 0 }));
-        }
-        let gap = head >> 4;
-        if gap == 0 && index > 0 {
-            return Err(error(name::GAP, Fault::Order { bucket: bucket as u32 }));
-        }
+        let start = heads.at();
+        let head = heads.next().map_err(|fault| error(name::HEADS, start, fault))?;
+        let (gap, mask) = (head >> 4, head as u8 & 15);
+        let order = gap != 0 || index == 0;
         bucket += gap;
-        if bucket >= u64::from(bucket_count) {
-            return Err(error(name::GAP, Fault::Bucket { bucket, count: bucket_count }));
+        if mask == 0 || !order || bucket >= u64::from(bucket_count) {
+            let fault = if mask == 0 {
+                Fault::Value { value: head }
+            } else if !order {
+                Fault::Order { bucket: bucket as u32 }
+            } else {
+                Fault::Bucket { bucket, count: bucket_count }
+            };
+            return Err(error(name::HEADS, start, fault));
         }
-        let slots_at = reader.at();
-        reader.slots(mask).map_err(|fault| DecodeError {
-            field: name::PATCHES,
-            offset: (origin + slots_at) as u32,
-            fault,
-        })?;
+        needed += codec::slots_len(mask);
     }
-    if reader.left() > 0 {
-        let (offset, fault) =
-            ((origin + reader.at()) as u32, Fault::Trailing { count: reader.left() as u32 });
-        return Err(DecodeError { field: name::PATCHES, offset, fault });
+    let slots = &bytes[heads.at()..];
+    if slots.len() < needed {
+        let fault = Fault::Truncated { needed: needed as u32, left: slots.len() as u32 };
+        return Err(error(name::VALUES, heads.at(), fault));
     }
-    Ok(bucket as u32)
+    if slots.len() > needed {
+        let fault = Fault::Trailing { count: (slots.len() - needed) as u32 };
+        return Err(error(name::VALUES, heads.at() + needed, fault));
+    }
+    Ok((bucket as u32, slots))
 }

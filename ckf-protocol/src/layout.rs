@@ -135,7 +135,7 @@ structure! {
 }
 
 structure! {
-    /// Patches follow.
+    /// Heads and values of the patches follow.
     delta: 24 {
         0 8 SEQUENCE "sequence",
         8 8 DIGEST "digest",
@@ -163,9 +163,8 @@ structure! {
 pub(crate) mod name {
     pub(crate) const FRAME: &str = "frame";
     pub(crate) const BODY: &str = "body";
-    pub(crate) const GAP: &str = "delta.gap";
-    pub(crate) const MASK: &str = "delta.mask";
-    pub(crate) const PATCHES: &str = "delta.patches";
+    pub(crate) const HEADS: &str = "delta.heads";
+    pub(crate) const VALUES: &str = "delta.values";
     pub(crate) const MASKS: &str = "snapshot_chunk.masks";
     pub(crate) const SLOTS: &str = "snapshot_chunk.slots";
 }

@@ -6,7 +6,7 @@ use core::iter::FusedIterator;
 use ckf_core::BucketImage;
 
 use crate::Limits;
-use crate::codec::{self, Fields, Reader, put, put_slots};
+use crate::codec::{self, Fields, Slots, put, put_slots};
 use crate::error::{DecodeError, EncodeError, Fault};
 use crate::frame::{Kind, SharedBody};
 use crate::layout::{self, name, snapshot_chunk as at};
@@ -45,7 +45,8 @@ where
         return Err(EncodeError::Bucket { bucket, count: limits.bucket_count() });
     }
     let slots_at = at::LEN + len.div_ceil(2);
-    let mut body = Vec::with_capacity(slots_at + len * 8);
+    // Eight bytes more than full buckets take: each write is a whole word.
+    let mut body = Vec::with_capacity(slots_at + len * 8 + 8);
     body.resize(slots_at, 0);
     put(&mut body, at::FIRST, first.to_le_bytes());
     put(&mut body, at::COUNT, (len as u32).to_le_bytes());
@@ -101,8 +102,8 @@ impl<'a> ChunkView<'a> {
             let fault = Fault::Value { value: u64::from(spare) };
             return Err(error(name::MASKS, masks_len - 1, fault));
         }
-        let occupied: usize = masks.iter().map(|mask| mask.count_ones() as usize).sum();
-        let needed = occupied * 2;
+        let needed: usize =
+            masks.iter().map(|&mask| codec::slots_len(mask) + codec::slots_len(mask >> 4)).sum();
         if slots.len() < needed {
             let fault = Fault::Truncated { needed: needed as u32, left: slots.len() as u32 };
             return Err(error(name::SLOTS, masks_len, fault));
@@ -111,7 +112,10 @@ impl<'a> ChunkView<'a> {
             let fault = Fault::Trailing { count: (slots.len() - needed) as u32 };
             return Err(error(name::SLOTS, masks_len + needed, fault));
         }
-        if let Some(index) = slots.chunks_exact(2).position(|slot| slot == [0, 0]) {
+        let is_zero = |slot: &[u8]| slot == [0, 0];
+        // All of them without leaving early, which the compiler can do many at a time.
+        if slots.chunks_exact(2).fold(false, |any, slot| any | is_zero(slot)) {
+            let index = slots.chunks_exact(2).position(is_zero).unwrap_or(0);
             return Err(error(name::SLOTS, masks_len + 2 * index, Fault::EmptySlot));
         }
         Ok(Self { first, count, masks, slots })
@@ -130,7 +134,7 @@ impl<'a> ChunkView<'a> {
 
     /// The words of the buckets, the first bucket's first.
     pub const fn words(&self) -> Words<'a> {
-        Words { masks: self.masks, slots: Reader::new(self.slots), at: 0, end: self.count }
+        Words { masks: self.masks, slots: Slots::new(self.slots), at: 0, end: self.count }
     }
 
     /// The buckets and their images, ascending.
@@ -152,7 +156,7 @@ impl core::fmt::Debug for ChunkView<'_> {
 #[derive(Clone)]
 pub struct Words<'a> {
     masks: &'a [u8],
-    slots: Reader<'a>,
+    slots: Slots<'a>,
     at: u32,
     end: u32,
 }
@@ -168,7 +172,7 @@ impl Iterator for Words<'_> {
         let mask = *self.masks.get(self.at as usize / 2)? >> (self.at % 2 * 4) & 15;
         self.at += 1;
         // Checked by `ChunkView::parse`: all occupied slots are there.
-        self.slots.slots(mask).ok()
+        Some(self.slots.next(mask))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
