@@ -104,6 +104,17 @@ impl<S: Subject> Run<S> {
         self.used.heap += used.heap - held;
     }
 
+    /// Memory for each of `edges` ownerships, the filter left out.
+    fn memory(&self, edges: usize) -> Value {
+        let filter = self.subject.filter_bytes();
+        let each = |bytes: i64| round1((bytes - filter as i64) as f64 / edges as f64);
+        json!({
+            "bytes_per_edge": each(self.used.heap), "resident_bytes_per_edge": each(self.used.resident),
+            "own_bytes_per_edge": round1(self.subject.own_bytes() as f64 / edges as f64),
+            "filter_bytes": filter,
+        })
+    }
+
     /// What was measured since the last call.
     fn take(&mut self, clock: &Clock) -> Phase {
         let summary = std::mem::take(&mut self.samples).summary(clock, 1.0);
@@ -134,30 +145,27 @@ impl Phase {
 
 /// The two producers, taking turns.
 struct Pair {
-    ours: Option<Run<ours::Producer>>,
+    ours: Run<ours::Producer>,
     theirs: Run<dynamo::Producer>,
 }
 
 impl Pair {
     fn new(bucket_count: usize, cadence: usize) -> Self {
-        Self {
-            ours: ours::PRODUCER.then(|| Run::new(bucket_count, cadence)),
-            theirs: Run::new(bucket_count, cadence),
-        }
+        Self { ours: Run::new(bucket_count, cadence), theirs: Run::new(bucket_count, cadence) }
     }
 
     /// Runs all commands on both; `[ours, theirs]`.
-    fn run(&mut self, ops: &[Op], clock: &Clock) -> [Option<Phase>; 2] {
+    fn run(&mut self, ops: &[Op], clock: &Clock) -> [Phase; 2] {
         for turn in ops.chunks(ops.len().div_ceil(TURNS).max(1)) {
-            if let Some(ours) = &mut self.ours {
-                ours.turn(turn);
-            }
+            self.ours.turn(turn);
             self.theirs.turn(turn);
         }
-        if let Some(ours) = &self.ours {
-            assert_eq!(ours.subject.edges(), self.theirs.subject.edges(), "both hold the same");
-        }
-        [self.ours.as_mut().map(|run| run.take(clock)), Some(self.theirs.take(clock))]
+        assert_eq!(
+            self.ours.subject.edges(),
+            self.theirs.subject.edges(),
+            "both did what the commands say"
+        );
+        [self.ours.take(clock), self.theirs.take(clock)]
     }
 }
 
@@ -165,41 +173,32 @@ impl Pair {
 /// `shared_size`.
 pub fn compare(sizes: &[usize], shared_size: usize, clock: &Clock) -> Value {
     let mut sides = [Map::new(), Map::new()];
+    let headline = [
+        "store_blocks_per_s",
+        "remove_blocks_per_s",
+        "bytes_per_edge",
+        "p999_command_ns",
+        "worst_command_ns",
+    ];
     for &size in sizes {
-        let found = exclusive(size, clock);
-        for (side, found) in sides.iter_mut().zip(found) {
-            if let Some(found) = found {
-                for key in [
-                    "store_blocks_per_s",
-                    "remove_blocks_per_s",
-                    "bytes_per_edge",
-                    "p999_command_ns",
-                    "worst_command_ns",
-                ] {
-                    side.insert(key.into(), found[key].clone());
-                }
-                side.insert(format!("held_{size}"), found);
+        for (side, found) in sides.iter_mut().zip(exclusive(size, clock)) {
+            for key in headline {
+                side.insert(key.into(), found[key].clone());
             }
+            side.insert(format!("held_{size}"), found);
         }
     }
     for (key, found) in
         [("mixed", mixed(shared_size, clock)), ("decode", decode(shared_size, clock))]
     {
-        for (side, found) in sides.iter_mut().zip(found) {
-            if let Some(found) = found {
-                side.insert(format!("{key}_blocks_per_s"), found["blocks_per_s"].clone());
-                side.insert(key.into(), found);
-            }
+        for (side, phase) in sides.iter_mut().zip(found) {
+            let found = phase.json();
+            side.insert(format!("{key}_blocks_per_s"), found["blocks_per_s"].clone());
+            side.insert(key.into(), found);
         }
     }
     let [ours, theirs] = sides;
-    let mut out = Map::new();
-    if !ours.is_empty() {
-        out.insert("ours".into(), ours.into());
-    }
-    out.insert("dynamo".into(), theirs.into());
-    out.insert("hashing_ns_per_block".into(), json!(round1(hashing_ns_per_block())));
-    out.into()
+    json!({ "ours": ours, "dynamo": theirs, "hashing_ns_per_block": round1(hashing_ns_per_block()) })
 }
 
 /// The power of two of buckets whose load with `blocks` is nearest to 60 %: Dynamo's filter takes
@@ -213,55 +212,30 @@ fn bucket_count(blocks: usize) -> usize {
 }
 
 /// Each block has one owner: fill, then remove everything in random order.
-fn exclusive(size: usize, clock: &Clock) -> [Option<Value>; 2] {
+fn exclusive(size: usize, clock: &Clock) -> [Value; 2] {
     let buckets = bucket_count(size);
     let events = size.div_ceil(EVENT_BLOCKS);
     let blocks_of = |event: usize| EVENT_BLOCKS.min(size - event * EVENT_BLOCKS);
-    let stores: Vec<_> = (0..events)
-        .map(|event| Op::Store {
-            member: event % MEMBERS,
-            number: event,
-            from: 0,
-            to: blocks_of(event),
-        })
-        .collect();
+    let store =
+        |event| Op::Store { member: event % MEMBERS, number: event, from: 0, to: blocks_of(event) };
+    let stores: Vec<_> = (0..events).map(store).collect();
     let mut pair = Pair::new(buckets, 1);
     let stored = pair.run(&stores, clock);
-    let account = |subject_bytes: usize, filter: usize, used: Memory| {
-        let edges = size as f64;
-        json!({
-            "bytes_per_edge": round1((used.heap - filter as i64) as f64 / edges),
-            "resident_bytes_per_edge": round1((used.resident - filter as i64) as f64 / edges),
-            "own_bytes_per_edge": round1(subject_bytes as f64 / edges),
-            "filter_bytes": filter,
-        })
+    let memory = [pair.ours.memory(size), pair.theirs.memory(size)];
+    let removed = pair.run(&random_removes(events, blocks_of), clock);
+    let side = |side: usize| {
+        let (stored, removed) = (&stored[side], &removed[side]);
+        let mut json = memory[side].clone();
+        json["load"] = json!(size as f64 / (4 * buckets) as f64);
+        json["store_blocks_per_s"] = json!(stored.blocks_per_s().round());
+        json["remove_blocks_per_s"] = json!(removed.blocks_per_s().round());
+        json["p999_command_ns"] = json!(round1(stored.summary.p999));
+        json["worst_command_ns"] = json!(round1(stored.summary.worst.max(removed.summary.worst)));
+        json["store"] = stored.json();
+        json["remove"] = removed.json();
+        json
     };
-    let memory = [
-        pair.ours
-            .as_ref()
-            .map(|run| account(run.subject.own_bytes(), run.subject.filter_bytes(), run.used)),
-        Some(account(
-            pair.theirs.subject.own_bytes(),
-            pair.theirs.subject.filter_bytes(),
-            pair.theirs.used,
-        )),
-    ];
-    let removes = random_removes(events, blocks_of);
-    let removed = pair.run(&removes, clock);
-    let mut sides =
-        stored.into_iter().zip(removed).zip(memory).map(|((stored, removed), memory)| {
-            let (stored, removed, mut json) = (stored?, removed?, memory?);
-            json["load"] = json!(size as f64 / (4 * buckets) as f64);
-            json["store_blocks_per_s"] = json!(stored.blocks_per_s().round());
-            json["remove_blocks_per_s"] = json!(removed.blocks_per_s().round());
-            json["p999_command_ns"] = json!(round1(stored.summary.p999));
-            json["worst_command_ns"] =
-                json!(round1(stored.summary.worst.max(removed.summary.worst)));
-            json["store"] = stored.json();
-            json["remove"] = removed.json();
-            Some(json)
-        });
-    [sides.next().flatten(), sides.next().flatten()]
+    [side(0), side(1)]
 }
 
 /// Every member's blocks in random order, in events of the usual size, members mixed.
@@ -282,7 +256,7 @@ fn random_removes(events: usize, blocks_of: impl Fn(usize) -> usize) -> Vec<Op> 
 }
 
 /// Eight members; every second chain is held by all of them. Then stores and removals alternate.
-fn mixed(size: usize, clock: &Clock) -> [Option<Value>; 2] {
+fn mixed(size: usize, clock: &Clock) -> [Phase; 2] {
     const SHARERS: usize = 8;
     let chains = size.div_ceil(EVENT_BLOCKS);
     let mut held: Vec<(usize, usize)> = (0..chains)
@@ -305,11 +279,11 @@ fn mixed(size: usize, clock: &Clock) -> [Option<Value>; 2] {
     }
     let mut pair = Pair::new(bucket_count(size), 1);
     pair.run(&fill, clock);
-    pair.run(&ops, clock).map(|phase| phase.map(|phase| phase.json()))
+    pair.run(&ops, clock)
 }
 
 /// Every member extends one of its chains block by block; a batch every 16 commands.
-fn decode(size: usize, clock: &Clock) -> [Option<Value>; 2] {
+fn decode(size: usize, clock: &Clock) -> [Phase; 2] {
     const CADENCE: usize = 16;
     let chains = size.div_ceil(EVENT_BLOCKS);
     let fill: Vec<_> = (0..chains)
@@ -325,7 +299,7 @@ fn decode(size: usize, clock: &Clock) -> [Option<Value>; 2] {
         .collect();
     let mut pair = Pair::new(bucket_count(size), CADENCE);
     pair.run(&fill, clock);
-    pair.run(&ops, clock).map(|phase| phase.map(|phase| phase.json()))
+    pair.run(&ops, clock)
 }
 
 /// Time of the sequence hashing that Dynamo's store includes, alone.
