@@ -25,6 +25,22 @@ impl Counter {
     }
 }
 
+/// A figure of the moment that any thread may set.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Sets it.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// One answer to a scrape.
 #[derive(Debug, Default)]
 pub struct Page {

@@ -18,6 +18,8 @@ pub mod identity;
 pub mod listen;
 pub mod metrics;
 pub mod proto;
+pub mod relay;
+pub mod source;
 pub mod tls;
 
 /// What a host's fallible steps return: hosts report errors to people, not to code.

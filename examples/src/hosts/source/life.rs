@@ -1,0 +1,138 @@
+//! Telling a restart of an engine from a hiccup of the network, and what a replay can vouch for.
+//!
+//! Engines do not name their lives. Two signs are certain:
+//! - on one connection numbers only rise, so a number at or below the last one is a new life;
+//! - the last batch before a connection was lost, asked for again, is another one now, or not there
+//!   although it was the newest: a new life.
+//!
+//! A new connection alone says nothing (report F15).
+
+use ckf_producer::source::{EngineEvent, EventId, SourceGeneration};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What is remembered of an engine's present life.
+#[derive(Debug)]
+pub struct Life {
+    generation: u64,
+    /// Number and digest of the newest batch received.
+    newest: Option<(u64, u64)>,
+}
+
+impl Life {
+    /// A first life. `generation` must be above those of former watchers of the same engine.
+    pub fn new(generation: u64) -> Self {
+        Self { generation, newest: None }
+    }
+
+    /// Its name.
+    pub fn generation(&self) -> SourceGeneration {
+        SourceGeneration::new(self.generation)
+    }
+
+    /// The newest batch received.
+    pub fn newest(&self) -> Option<EventId> {
+        self.newest.map(|(number, _)| EventId::new(number))
+    }
+
+    /// A batch came on the live socket; `true` when it shows that a new life began.
+    pub fn live(&mut self, number: u64, payload: &[u8]) -> bool {
+        let restarted = self.newest.is_some_and(|(newest, _)| number <= newest);
+        if restarted {
+            self.generation += 1;
+        }
+        self.newest = Some((number, xxh3_64(payload)));
+        restarted
+    }
+
+    /// After a reconnection the replay from [`newest`](Self::newest) on began with this batch, or
+    /// brought none; `true` when that shows that a new life began.
+    pub fn reconnected(&mut self, first: Option<(u64, &[u8])>) -> bool {
+        let Some(newest) = self.newest else { return false };
+        let same = match first {
+            Some((number, payload)) if number == newest.0 => xxh3_64(payload) == newest.1,
+            // The buffer has moved on: nothing is proved.
+            Some((number, _)) => number > newest.0,
+            None => false,
+        };
+        if !same {
+            self.generation += 1;
+            self.newest = None;
+        }
+        !same
+    }
+}
+
+/// The state that replayed batches lead to, as far as they vouch for it: all of them from the first
+/// one ever, or from one that cleared everything. Otherwise the member counts as empty.
+///
+/// `batches` are numbers and events in the order of the answer; `None` stands for a batch that did
+/// not decode.
+pub fn full_state(
+    batches: impl IntoIterator<Item = (u64, Option<Vec<EngineEvent>>)>,
+) -> (Option<EventId>, Vec<EngineEvent>) {
+    let mut next = Some(0);
+    let mut vouched = true;
+    let mut last = None;
+    let mut content = Vec::new();
+    for (number, events) in batches {
+        if next != Some(number) || events.is_none() {
+            vouched = false;
+            content.clear();
+        }
+        for event in events.into_iter().flatten() {
+            if event == EngineEvent::Cleared {
+                vouched = true;
+                content.clear();
+            } else if vouched {
+                content.push(event);
+            }
+        }
+        next = number.checked_add(1);
+        last = Some(EventId::new(number));
+    }
+    (last, content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ckf_core::EngineBlockId;
+    use ckf_producer::source::{RemovedBlocks, StoredBlocks};
+
+    #[test]
+    fn f15_only_the_numbers_of_one_connection_or_the_replay_prove_a_restart() {
+        let mut life = Life::new(7);
+        assert!(!life.live(0, b"a") && !life.live(41, b"b"));
+        assert!(!life.reconnected(Some((41, b"b"))), "the same batch: the same life");
+        assert!(!life.live(42, b"c"));
+        assert!(!life.reconnected(Some((50, b"x"))), "evicted: nothing proved");
+        assert!(life.live(0, b"z"));
+        assert_eq!(life.generation().get(), 8);
+        assert!(life.reconnected(Some((0, b"other"))));
+        assert_eq!((life.generation().get(), life.newest()), (9, None));
+        life.live(5, b"q");
+        assert!(life.reconnected(None), "the newest batch is gone");
+    }
+
+    #[test]
+    fn a_replay_vouches_from_the_first_batch_or_a_clear_only() {
+        let store = |id| {
+            EngineEvent::Stored(StoredBlocks {
+                ids: vec![EngineBlockId::new(id)],
+                ..StoredBlocks::default()
+            })
+        };
+        let removed = || EngineEvent::Removed(RemovedBlocks::default());
+        let whole = full_state([(0, Some(vec![store(1)])), (1, Some(vec![removed()]))]);
+        assert_eq!(whole, (Some(EventId::new(1)), vec![store(1), removed()]));
+        let late = full_state([(3, Some(vec![store(1)])), (4, Some(vec![store(2)]))]);
+        assert_eq!(late, (Some(EventId::new(4)), vec![]));
+        let cleared = full_state([(3, Some(vec![store(1), EngineEvent::Cleared, store(2)]))]);
+        assert_eq!(cleared.1, [store(2)]);
+        let broken = full_state([(0, Some(vec![store(1)])), (1, None), (2, Some(vec![store(2)]))]);
+        assert_eq!(broken.1, []);
+        let holed = full_state([(0, Some(vec![store(1)])), (2, Some(vec![store(2)]))]);
+        assert_eq!(holed.1, []);
+        assert_eq!(full_state([]), (None, vec![]));
+    }
+}

@@ -1,0 +1,74 @@
+//! Engines' KV events: from their sockets to messages for the pool that counts them.
+//!
+//! - [`spec`]: what a source is called;
+//! - [`file`]: the list of sources that may change while the relay runs;
+//! - [`zmq`]: the sockets of one engine, and questions to its replay socket;
+//! - [`life`]: telling a restart of an engine from a hiccup of the network.
+
+pub mod file;
+pub mod life;
+pub mod spec;
+pub mod zmq;
+
+use ckf_producer::Member;
+use ckf_producer::source::{EngineEvent, EventId, RequestId, SourceGeneration};
+
+use super::metrics::Counter;
+
+/// What a source tells its pool about one member.
+#[derive(Debug)]
+pub struct SourceMessage {
+    /// Whose blocks are meant.
+    pub member: Member,
+    /// In which life of the engine.
+    pub generation: SourceGeneration,
+    /// What there is to say.
+    pub what: SourceNews,
+}
+
+/// See [`SourceMessage`].
+#[derive(Debug)]
+pub enum SourceNews {
+    /// The engine answers.
+    Announced,
+    /// A batch of events, live or replayed.
+    Batch(EventId, Vec<EngineEvent>),
+    /// The replay that answers this question is over.
+    HistoryEnd(RequestId),
+    /// All that the engine holds.
+    FullState {
+        /// The question that it answers.
+        request: RequestId,
+        /// The last batch in it.
+        as_of: Option<EventId>,
+        /// Events that lead there from nothing.
+        content: Vec<EngineEvent>,
+    },
+    /// The engine cannot be asked now.
+    Unavailable(RequestId),
+}
+
+/// Counters of one source.
+#[derive(Debug, Default)]
+pub struct SourceCounters {
+    /// Connections made.
+    pub connects: Counter,
+    /// Connections lost, or not made in time.
+    pub disconnects: Counter,
+    /// Batches received live.
+    pub batches: Counter,
+    /// Bytes of these.
+    pub bytes: Counter,
+    /// Messages that are no event batch: wrong frames, too large, or not decodable.
+    pub garbage: Counter,
+    /// Batches whose rank is not the one of the source.
+    pub foreign_rank: Counter,
+    /// Restarts of the engine that were noticed.
+    pub restarts: Counter,
+    /// Questions to the replay socket.
+    pub replays: Counter,
+    /// Of these, unanswered or broken off.
+    pub failed_replays: Counter,
+    /// Milliseconds of the relay's clock at the last sign of life.
+    pub heard_at: super::metrics::Gauge,
+}

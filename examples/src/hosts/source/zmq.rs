@@ -1,0 +1,235 @@
+//! The sockets of one engine: SUB for live batches, DEALER for questions to its replay socket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ckf_producer::source::{EngineEvent, EventId, RequestKind, SourceRequest};
+use ckf_testkit::kv_events;
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use zeromq::{DealerSocket, Socket, SocketEvent, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqMessage};
+
+use super::life::{Life, full_state};
+use super::spec::SourceSpec;
+use super::{SourceCounters, SourceMessage, SourceNews};
+use crate::hosts::clock::Clock;
+
+/// Longest time for a connection.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Pause between attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest pause within a replay: engines serve it between batches, and may give it up half way.
+const REPLAY_PAUSE: Duration = Duration::from_secs(2);
+/// Bytes of one batch at most.
+const MAX_PAYLOAD: usize = 16 << 20;
+/// Bytes of one replay at most.
+const MAX_REPLAY: usize = 256 << 20;
+
+/// Watches one engine until the pool or the relay has had enough.
+pub struct Watcher {
+    /// Which engine.
+    pub spec: SourceSpec,
+    /// What happened.
+    pub counters: Arc<SourceCounters>,
+    /// The relay's time.
+    pub clock: Clock,
+    /// The pool. Waiting for room in it slows the engine's socket, not the engine.
+    pub pool: mpsc::Sender<SourceMessage>,
+    /// The pool's questions.
+    pub questions: mpsc::Receiver<SourceRequest>,
+    /// What is known of the engine's life.
+    pub life: Life,
+}
+
+/// The pool is gone, or wants no more of this source.
+struct Over;
+
+impl Watcher {
+    /// Runs until the pool drops its end.
+    pub async fn run(mut self) {
+        while self.connected().await.is_ok() {
+            self.counters.disconnects.up();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// One connection, from the attempt to the loss.
+    async fn connected(&mut self) -> Result<(), Over> {
+        let mut options = SocketOptions::default();
+        options.connect_timeout(CONNECT);
+        let mut socket = SubSocket::with_options(options);
+        let mut monitor = socket.monitor();
+        let connect = async {
+            socket.connect(&format!("tcp://{}", self.spec.events)).await?;
+            socket.subscribe("").await
+        };
+        if connect.await.is_err() {
+            // Nobody to ask: say so, or the pool would wait for nothing.
+            while let Ok(question) = self.questions.try_recv() {
+                self.tell(SourceNews::Unavailable(question.id)).await?;
+            }
+            return if self.pool.is_closed() { Err(Over) } else { Ok(()) };
+        }
+        self.counters.connects.up();
+        self.greet().await?;
+        loop {
+            tokio::select! {
+                message = socket.recv() => match message {
+                    Ok(message) => self.live(&message).await?,
+                    Err(_) => return Ok(()),
+                },
+                event = monitor.next() => {
+                    if matches!(event, None | Some(SocketEvent::Disconnected(_))) {
+                        return Ok(());
+                    }
+                }
+                question = self.questions.recv() => match question {
+                    Some(question) => self.answer(question).await?,
+                    None => return Err(Over),
+                },
+            }
+        }
+    }
+
+    /// First contact, or contact again: is it the engine that we knew, and what did we miss?
+    async fn greet(&mut self) -> Result<(), Over> {
+        if let (Some(newest), Some(_)) = (self.life.newest(), &self.spec.replay)
+            && let Some(batches) = self.replay(newest.get()).await
+        {
+            let first = batches.first().map(|(number, payload)| (*number, payload.as_ref()));
+            if self.life.reconnected(first) {
+                self.counters.restarts.up();
+            } else {
+                self.tell_batches(batches).await?;
+            }
+        }
+        self.tell(SourceNews::Announced).await
+    }
+
+    async fn live(&mut self, message: &ZmqMessage) -> Result<(), Over> {
+        self.heard();
+        let Some((number, payload)) = batch_of(message, 1) else {
+            self.counters.garbage.up();
+            return Ok(());
+        };
+        self.counters.batches.up();
+        self.counters.bytes.add(payload.len() as u64);
+        if self.life.live(number, payload) {
+            self.counters.restarts.up();
+        }
+        match self.decode(payload) {
+            Some(events) => self.tell(SourceNews::Batch(EventId::new(number), events)).await,
+            // Its number is used up: the pool notices the gap and asks for it.
+            None => Ok(()),
+        }
+    }
+
+    async fn answer(&mut self, question: SourceRequest) -> Result<(), Over> {
+        if question.generation != self.life.generation() {
+            return Ok(());
+        }
+        let from = match question.kind {
+            RequestKind::History { from, .. } => from.get(),
+            _ => 0,
+        };
+        if self.spec.replay.is_none() {
+            // The engine cannot be asked: nothing is vouched for, all counts from here.
+            let (as_of, content) = (self.life.newest(), Vec::new());
+            return match question.kind {
+                RequestKind::History { .. } => self.tell(SourceNews::HistoryEnd(question.id)).await,
+                _ => self.tell(SourceNews::FullState { request: question.id, as_of, content }).await,
+            };
+        }
+        let Some(batches) = self.replay(from).await else {
+            return self.tell(SourceNews::Unavailable(question.id)).await;
+        };
+        if let RequestKind::History { .. } = question.kind {
+            self.tell_batches(batches).await?;
+            return self.tell(SourceNews::HistoryEnd(question.id)).await;
+        }
+        let decoded: Vec<_> =
+            batches.iter().map(|(number, payload)| (*number, self.decode(payload))).collect();
+        let (last, content) = full_state(decoded);
+        let as_of = last.max(self.life.newest());
+        self.tell(SourceNews::FullState { request: question.id, as_of, content }).await
+    }
+
+    async fn tell_batches(&mut self, batches: Vec<(u64, Bytes)>) -> Result<(), Over> {
+        for (number, payload) in batches {
+            if let Some(events) = self.decode(&payload) {
+                self.tell(SourceNews::Batch(EventId::new(number), events)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All batches that the engine still has, from number `from` on; `None` without an answer.
+    async fn replay(&mut self, from: u64) -> Option<Vec<(u64, Bytes)>> {
+        self.counters.replays.up();
+        let endpoint = format!("tcp://{}", self.spec.replay.as_ref()?);
+        let answer = replay(&endpoint, from).await;
+        match answer {
+            Some(_) => self.heard(),
+            None => self.counters.failed_replays.up(),
+        }
+        answer
+    }
+
+    fn decode(&self, payload: &[u8]) -> Option<Vec<EngineEvent>> {
+        let batch = match kv_events::decode(payload) {
+            Ok(batch) => batch,
+            Err(_) => {
+                self.counters.garbage.up();
+                return None;
+            }
+        };
+        if batch.rank.is_some_and(|rank| rank != u64::from(self.spec.member.rank.get())) {
+            self.counters.foreign_rank.up();
+        }
+        Some(batch.events)
+    }
+
+    fn heard(&self) {
+        self.counters.heard_at.set(self.clock.now().as_millis());
+    }
+
+    async fn tell(&self, what: SourceNews) -> Result<(), Over> {
+        let (member, generation) = (self.spec.member, self.life.generation());
+        self.pool.send(SourceMessage { member, generation, what }).await.map_err(|_| Over)
+    }
+}
+
+/// One question to a replay socket. A socket of its own: an answer that was given up must not run
+/// into the next one.
+async fn replay(endpoint: &str, from: u64) -> Option<Vec<(u64, Bytes)>> {
+    let mut socket = DealerSocket::new();
+    timeout(CONNECT, socket.connect(endpoint)).await.ok()?.ok()?;
+    let question = vec![Bytes::new(), Bytes::copy_from_slice(&from.to_be_bytes())];
+    timeout(CONNECT, socket.send(ZmqMessage::try_from(question).ok()?)).await.ok()?.ok()?;
+    let (mut batches, mut bytes) = (Vec::new(), 0);
+    loop {
+        let message = timeout(REPLAY_PAUSE, socket.recv()).await.ok()?.ok()?;
+        // Older answers carry no topic; sequence and payload are always the last two frames.
+        let topic = message.len().checked_sub(3)?;
+        if message.get(topic + 2)?.is_empty() {
+            return Some(batches);
+        }
+        let (number, payload) = batch_of(&message, topic + 1)?;
+        bytes += payload.len();
+        if bytes > MAX_REPLAY {
+            return None;
+        }
+        batches.push((number, payload.clone()));
+    }
+}
+
+/// Sequence number and payload, of which the number is in frame `at` and the payload ends the
+/// message.
+fn batch_of(message: &ZmqMessage, at: usize) -> Option<(u64, &Bytes)> {
+    let (number, payload) = (message.get(at)?, message.get(at + 1)?);
+    let whole = message.len() == at + 2 && payload.len() <= MAX_PAYLOAD;
+    let number = u64::from_be_bytes(number.as_ref().try_into().ok()?);
+    whole.then_some((number, payload))
+}
