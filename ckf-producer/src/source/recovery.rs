@@ -49,15 +49,11 @@ impl<F: Front> SourceStream<F> {
     /// Applies what can be applied, then sees to it that what is still missing is asked for.
     /// Every `handle_*` that changes anything ends here.
     pub(super) fn settle(&mut self) {
-        let before = self.applied;
         while self.doubt.is_none()
             && let Some(next) = self.next()
             && let Some(event) = self.queue.take(next)
         {
             self.advance(next, event);
-        }
-        if self.applied > before {
-            self.note_progress();
         }
         if self.generation.is_none() {
             return;

@@ -381,6 +381,7 @@ impl<F: Front> SourceStream<F> {
         let orphans = self.front.apply(event, &mut changes);
         self.applied = Some(id);
         self.stats.applied += 1;
+        self.note_progress();
         let member = self.member;
         let mut waiting = 0;
         for change in changes {

@@ -1,0 +1,10 @@
+//! Stage 1: source streams, fronts and readiness.
+
+mod fronts;
+mod model;
+mod patience;
+mod pool;
+mod reports;
+mod support;
+mod translator;
+mod translator_model;

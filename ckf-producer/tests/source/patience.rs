@@ -1,0 +1,221 @@
+//! Time and bounds: retries, deadlines, full queues, hosts that do not poll.
+
+use ckf_producer::source::{
+    Direct, Doubt, Handled, RequestKind, SourceConfig, SourceNotice, SourceStream, StreamState,
+    WakeReason,
+};
+use ckf_protocol::Millis;
+
+use crate::support::*;
+
+fn config() -> SourceConfig {
+    SourceConfig::new(1)
+        .with_back_off(Millis::new(100), Millis::new(1000))
+        .unwrap()
+        .with_deadline(Millis::new(10_000))
+        .unwrap()
+}
+
+#[test]
+fn questions_are_repeated_with_back_off_then_given_up() {
+    let mut world = World::direct(config().with_max_history(0));
+    world.event(1, 0, store([1, 2]));
+    world.event(1, 5, store([5]));
+    let mut asked = vec![(world.now, world.request())];
+    let (_, reason) = world.stream.poll_timeout().unwrap();
+    assert_eq!(reason, WakeReason::Retry);
+    while world.stream.state() != StreamState::Failed {
+        world.assert_owns([1, 2]);
+        world.sleep();
+        asked.extend(world.stream.poll_request().map(|request| (world.now, request)));
+    }
+    let waits: Vec<u64> = asked.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+    for (wait, span) in waits.iter().zip([100, 200, 400, 800, 1000, 1000]) {
+        assert!((span * 3 / 4..=span * 5 / 4).contains(wait), "{waits:?}");
+    }
+    assert!(waits.len() >= 10 && waits.iter().all(|wait| *wait <= 1250), "{waits:?}");
+    assert!(asked.iter().all(|(_, request)| request.id == asked[0].1.id));
+    assert_eq!(world.now, 10_000);
+    // What nobody can vouch for is not shown.
+    world.assert_owns([]);
+    assert!(world.notices().contains(&SourceNotice::RecoveryFailed));
+    assert_eq!(world.stream.poll_timeout(), None);
+    assert_eq!(world.stream.queued(), (0, 0));
+
+    // The next sign of life starts over.
+    world.event(1, 6, store([6]));
+    let request = world.request();
+    assert_eq!(request.kind, RequestKind::FullState);
+    assert_eq!(world.full_state(asked[0].1.id, 1, 6, store([1])), Handled::Late);
+    world.full_state(request.id, 1, 6, store([1, 6]));
+    world.assert_owns([1, 6]);
+    assert_eq!(world.stream.state(), StreamState::Live);
+}
+
+#[test]
+fn spurious_calls_and_a_clock_that_goes_back_do_nothing() {
+    let mut world = World::direct(config());
+    world.stream.handle_timeout(at(5_000_000));
+    world.now = 5_000_000;
+    world.event(1, 0, store([1]));
+    world.event(1, 3, store([3]));
+    let request = world.request();
+    let before = world.stream.poll_timeout();
+    for millis in [0, 1, 5_000_000] {
+        world.stream.handle_timeout(at(millis));
+        assert_eq!(world.stream.poll_request(), None);
+        assert_eq!(world.stream.poll_timeout(), before);
+    }
+    // Handed in with an old time; the retry still counts from the latest.
+    world.now = 3;
+    world.event(1, 4, store([4]));
+    assert_eq!(world.stream.poll_timeout(), before);
+    assert_eq!(request.attempt, 1);
+}
+
+#[test]
+fn progress_renews_patience() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([0]));
+    world.heartbeat(1, 1000);
+    for number in 1..=1000 {
+        world.now += 5_000;
+        world.event(1, number, store([number]));
+        world.stream.handle_timeout(at(world.now));
+        assert_ne!(world.stream.state(), StreamState::Failed);
+    }
+    assert_eq!(world.stream.state(), StreamState::Live);
+    assert_eq!(world.stream.stats().full_states, 0);
+}
+
+#[test]
+fn too_many_waiting_events_make_it_a_full_state() {
+    for (events, bytes) in [(8, u64::MAX), (u32::MAX, 1000)] {
+        let mut world = World::direct(config().with_queue(events, bytes).unwrap());
+        world.event(1, 0, store([0]));
+        for number in 2..=50 {
+            world.event(1, number, store([number]));
+            let (held, held_bytes) = world.stream.queued();
+            assert!(held as u64 <= u64::from(events) && held_bytes <= bytes);
+        }
+        assert_eq!(world.stream.state(), StreamState::Recovering { doubt: Some(Doubt::Overflow) });
+        let kinds: Vec<RequestKind> =
+            std::iter::from_fn(|| world.stream.poll_request()).map(|r| r.kind).collect();
+        assert_eq!(kinds, [RequestKind::FullState]);
+        // The newest events stayed, so a state that is a little behind still meets them.
+        assert!(world.stream.queued().0 >= 3);
+        let stats = world.stream.stats();
+        assert_eq!(stats.overflowed + world.stream.queued().0 as u64, 49);
+        world.sleep();
+        let request = world.request();
+        world.full_state(request.id, 1, 48, store(0..=48));
+        world.assert_owns(0..=50);
+        assert_eq!(world.stream.state(), StreamState::Live);
+    }
+}
+
+#[test]
+fn a_full_state_that_does_not_meet_the_queue_is_followed_by_another_question() {
+    let mut world = World::direct(config().with_queue(4, 1 << 20).unwrap().with_max_history(10));
+    world.event(1, 0, store([0]));
+    for number in 2..=50 {
+        world.event(1, number, store([number]));
+    }
+    let request = world.request();
+    // Far behind: another full state, but not at once, so that two that never meet do not spin.
+    world.full_state(request.id, 1, 20, store(0..=20));
+    let second = world.request();
+    assert_eq!(second.kind, RequestKind::FullState);
+    world.full_state(second.id, 1, 20, store(0..=20));
+    let third = world.request();
+    world.full_state(third.id, 1, 20, store(0..=20));
+    assert_eq!(world.stream.poll_request(), None);
+    world.sleep();
+    let fourth = world.request();
+    // Close enough for history.
+    world.full_state(fourth.id, 1, 40, store(0..=40));
+    let history_request = world.request();
+    assert_eq!(history_request.kind, history(41, 46));
+    for number in 41..=50 {
+        world.event(1, number, store([number]));
+    }
+    world.assert_owns(0..=50);
+    assert_eq!(world.stream.state(), StreamState::Live);
+    assert_eq!(world.stream.stats().recoveries, 1);
+}
+
+#[test]
+fn an_event_too_large_for_the_queue_is_recovered() {
+    let mut world = World::direct(config().with_queue(100, 1000).unwrap());
+    world.event(1, 0, store([0]));
+    world.event(1, 2, store(0..100_000));
+    assert_eq!(world.stream.queued(), (0, 0));
+    let request = world.stream.poll_request().unwrap();
+    assert_eq!(request.kind, RequestKind::FullState);
+    world.full_state(request.id, 1, 2, store(0..1000));
+    world.assert_owns(0..1000);
+}
+
+#[test]
+fn commands_that_nobody_polls_stay_bounded_and_nothing_is_lost() {
+    let limit = 10_000;
+    let config = config().with_max_command_bytes(limit).unwrap();
+    let mut stream = SourceStream::new(MEMBER, config, Direct);
+    for number in 0..10_000 {
+        stream.handle_event(generation(1), id(number), store([number]), at(0));
+    }
+    assert!(stream.stats().backlogs > 0);
+    let mut world = World { stream, pool: new_pool(), now: 0 };
+    world.drain();
+    world.assert_owns([]);
+    let request = world.request();
+    assert_eq!(request.kind, RequestKind::FullState);
+    world.full_state(request.id, 1, 9_999, store(0..10_000));
+    world.assert_owns(0..10_000);
+}
+
+#[test]
+fn notices_that_nobody_polls_stay_bounded() {
+    let mut world = World::direct(config().with_max_notices(3));
+    for life in 0..100 {
+        world.event(life, 0, store([life]));
+    }
+    assert_eq!(world.notices().len(), 3);
+    assert_eq!(world.stream.stats().dropped_notices, 97);
+}
+
+#[test]
+fn a_suspect_member_is_replaced_by_its_full_state() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([1, 2, 3]));
+    // The pool lost a command, say: what it holds is not what the stream said.
+    world.pool.remove(MEMBER, &hashes([2]));
+    world.stream.handle_suspect(at(0));
+    assert_eq!(world.stream.state(), StreamState::Recovering { doubt: Some(Doubt::Host) });
+    world.event(1, 1, store([4]));
+    let request = world.request();
+    world.full_state(request.id, 1, 0, store([1, 2, 3]));
+    world.assert_owns([1, 2, 3, 4]);
+}
+
+#[test]
+fn answers_that_never_meet_are_asked_for_at_the_pace_of_the_back_off() {
+    // A source whose dump is stuck at 5 and whose history is empty, asked as fast as it answers.
+    let mut world = World::direct(config());
+    world.heartbeat(1, 10);
+    let mut asked = 0;
+    while world.stream.state() != StreamState::Failed {
+        match world.stream.poll_request() {
+            Some(request) if request.kind == RequestKind::FullState => {
+                asked += 1;
+                world.full_state(request.id, 1, 5, store([5]));
+            }
+            Some(request) => {
+                asked += 1;
+                world.history_end(request.id);
+            }
+            None => world.sleep(),
+        }
+    }
+    assert!(asked < 30, "{asked} questions in ten seconds");
+}

@@ -1,0 +1,243 @@
+//! The streams of a pool: discovery, readiness, delegation.
+
+use ckf_producer::source::{
+    Direct, FullState, Handled, PoolSources, PoolSourcesConfig, ReadyReason, ReadyRule,
+    RequestKind, SourceConfig, SourceNotice, SourceStream, SourcesError, SourcesNotice, WakeReason,
+};
+use ckf_producer::{Command, Member, WorkerId};
+use ckf_protocol::Millis;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+fn sources(percent: u8, limit: u64, config: SourceConfig) -> PoolSources<Direct> {
+    let rule = ReadyRule::new(percent, Millis::new(limit)).unwrap();
+    PoolSources::new(PoolSourcesConfig::new(config, rule), Direct, at(0))
+}
+
+fn member(worker: u64) -> Member {
+    Member::new(worker, 0)
+}
+
+#[test]
+fn a_pool_is_ready_when_enough_members_recovered() {
+    let mut sources = sources(75, 60_000, SourceConfig::new(1));
+    for worker in 0..4 {
+        sources.expect(member(worker), at(0)).unwrap();
+        sources.expect(member(worker), at(0)).unwrap();
+    }
+    assert_eq!((sources.readiness().expected, sources.readiness().recovered), (4, 0));
+    assert_eq!(sources.poll_timeout(), Some((at(60_000), WakeReason::ReadyLimit)));
+    // Members that nobody expects do not count.
+    sources.handle_event(member(9), generation(1), id(0), store([1]), at(1)).unwrap();
+    for worker in 0..3 {
+        assert_eq!(sources.readiness().ready, None);
+        sources.announce(member(worker), generation(1), at(2)).unwrap();
+        let request = sources.poll_request().unwrap();
+        assert_eq!((request.member, request.kind), (member(worker), RequestKind::FullState));
+        let state =
+            FullState { generation: generation(1), as_of: Some(id(5)), content: store([worker]) };
+        sources.handle_full_state(member(worker), request.id, state, at(3));
+    }
+    assert_eq!(sources.readiness().ready, Some(ReadyReason::Recovered));
+    assert_eq!(sources.poll_notice(), Some(SourcesNotice::Ready));
+    assert_eq!(sources.poll_timeout(), None);
+    // It stays ready, also when members fall behind or go.
+    sources.handle_heartbeat(member(0), generation(1), Some(id(100)), at(4)).unwrap();
+    sources.remove(member(1), at(4));
+    assert_eq!(sources.readiness().ready, Some(ReadyReason::Recovered));
+    assert_eq!((sources.readiness().expected, sources.readiness().recovered), (3, 2));
+}
+
+#[test]
+fn a_pool_is_ready_at_the_limit_in_any_case() {
+    for expected in [0, 3] {
+        let mut sources = sources(100, 1000, SourceConfig::new(1));
+        for worker in 0..expected {
+            sources.expect(member(worker), at(0)).unwrap();
+        }
+        sources.handle_timeout(at(999));
+        assert_eq!(sources.readiness().ready, None);
+        sources.handle_timeout(at(1000));
+        assert_eq!(sources.readiness().ready, Some(ReadyReason::TimeLimit));
+        assert_eq!(sources.poll_notice(), Some(SourcesNotice::Ready));
+        assert_eq!(sources.poll_notice(), None);
+    }
+}
+
+#[test]
+fn members_that_are_gone_do_not_hold_readiness_up() {
+    let mut sources = sources(100, 1000, SourceConfig::new(1));
+    sources.expect(member(1), at(0)).unwrap();
+    sources.expect(member(2), at(0)).unwrap();
+    sources.handle_event(member(1), generation(1), id(0), store([1]), at(0)).unwrap();
+    assert_eq!(sources.readiness().ready, None);
+    sources.remove(member(2), at(1));
+    assert_eq!(sources.readiness().ready, Some(ReadyReason::Recovered));
+}
+
+#[test]
+fn the_number_of_members_is_bounded() {
+    let rule = ReadyRule::new(100, Millis::new(1000)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule).with_max_members(3).unwrap();
+    let mut sources = PoolSources::new(config, Direct, at(0));
+    let event = |sources: &mut PoolSources<Direct>, worker, life| {
+        sources.handle_event(member(worker), generation(life), id(0), store([worker]), at(0))
+    };
+    for worker in 0..3 {
+        assert_eq!(event(&mut sources, worker, 1), Ok(Handled::Applied));
+    }
+    let full = SourcesError::TooManyMembers { max_members: 3 };
+    assert_eq!(event(&mut sources, 3, 1), Err(full));
+    assert_eq!(sources.expect(member(3), at(0)), Err(full));
+    assert_eq!(sources.announce(member(3), generation(1), at(0)), Err(full));
+    assert_eq!(sources.expect(member(0), at(0)), Ok(()));
+    // Members that come and go do not pile up, polled or not.
+    for round in 0..1000 {
+        sources.remove(member(0), at(0));
+        if round % 2 == 0 {
+            assert_eq!(event(&mut sources, 4, 2), Err(full), "its clear was not polled yet");
+        }
+        assert_eq!(sources.poll_command(), Some(Command::ClearMember { member: member(0) }));
+        assert_eq!(event(&mut sources, 0, 2 + round), Ok(Handled::Applied));
+    }
+    assert_eq!(sources.refused(), 501);
+    assert_eq!(sources.members().count(), 3);
+}
+
+#[test]
+fn without_discovery_only_announced_members_are_heard() {
+    let rule = ReadyRule::new(100, Millis::new(1000)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule).with_discovery(false);
+    let mut sources = PoolSources::new(config, Direct, at(0));
+    let event = |sources: &mut PoolSources<Direct>| {
+        sources.handle_event(MEMBER, generation(1), id(0), store([1]), at(0))
+    };
+    assert_eq!(event(&mut sources), Err(SourcesError::UnknownMember { member: MEMBER }));
+    sources.announce(MEMBER, generation(1), at(0)).unwrap();
+    assert_eq!(event(&mut sources), Ok(Handled::Applied));
+}
+
+#[test]
+fn answers_for_members_that_are_gone_are_late() {
+    let mut sources = sources(100, 1000, SourceConfig::new(1));
+    sources.announce(MEMBER, generation(1), at(0)).unwrap();
+    let request = sources.poll_request().unwrap();
+    sources.remove(MEMBER, at(0));
+    let state = FullState { generation: generation(1), as_of: Some(id(3)), content: store([1]) };
+    assert_eq!(sources.handle_full_state(MEMBER, request.id, state, at(1)), Handled::Late);
+    assert_eq!(sources.handle_history_end(MEMBER, request.id, at(1)), Handled::Late);
+    assert_eq!(sources.handle_unavailable(MEMBER, request.id, at(1)), Handled::Late);
+    assert_eq!(sources.handle_suspect(MEMBER, at(1)), Handled::Late);
+    assert_eq!(sources.poll_command(), Some(Command::ClearMember { member: MEMBER }));
+    assert_eq!(sources.poll_command(), None);
+    assert_eq!(sources.poll_timeout(), Some((at(1000), WakeReason::ReadyLimit)));
+}
+
+#[test]
+fn removals_come_before_what_a_returning_member_says() {
+    let mut sources = sources(100, 1000, SourceConfig::new(1));
+    let rank = |rank| Member::new(7, rank);
+    for r in [0, 3] {
+        sources.handle_event(rank(r), generation(1), id(0), store([1]), at(0)).unwrap();
+    }
+    sources.remove_worker(WorkerId::new(7), at(0));
+    sources.handle_event(rank(0), generation(2), id(0), store([2]), at(0)).unwrap();
+    let commands: Vec<Command> = std::iter::from_fn(|| sources.poll_command()).collect();
+    assert_eq!(
+        commands,
+        [
+            Command::RemoveWorker { worker: WorkerId::new(7) },
+            Command::Store { member: rank(0), hashes: hashes([2]) },
+        ]
+    );
+}
+
+proptest! {
+    /// Streams in a set say exactly what they would say alone.
+    #[test]
+    fn members_do_not_touch_each_other(
+        ops in prop::collection::vec((0u64..4, 0u8..8, 0u64..12, 0u64..300), 0..200),
+    ) {
+        let config = SourceConfig::new(3)
+            .with_max_history(4)
+            .with_queue(4, 4000)
+            .unwrap()
+            .with_back_off(Millis::new(100), Millis::new(400))
+            .unwrap()
+            .with_deadline(Millis::new(1000))
+            .unwrap();
+        let mut set = sources(50, 500, config);
+        let mut alone: Vec<SourceStream<Direct>> =
+            (0..4).map(|worker| SourceStream::new(member(worker), config, Direct)).collect();
+        let mut now = 0;
+        for (worker, op, number, wait) in ops {
+            let who = member(worker);
+            let stream = &mut alone[worker as usize];
+            let life = generation(number / 5);
+            let request = ckf_producer::source::RequestId::new(number);
+            match op {
+                0..=3 => {
+                    let got = set.handle_event(who, life, id(number), store([number]), at(now));
+                    let want = stream.handle_event(life, id(number), store([number]), at(now));
+                    prop_assert_eq!(got, Ok(want));
+                }
+                4 => {
+                    let got = set.handle_heartbeat(who, life, Some(id(number)), at(now));
+                    let want = stream.handle_heartbeat(life, Some(id(number)), at(now));
+                    prop_assert_eq!(got, Ok(want));
+                }
+                5 if set.stream(who).is_some() => {
+                    let got = set.handle_history_end(who, request, at(now));
+                    prop_assert_eq!(got, stream.handle_history_end(request, at(now)));
+                }
+                6 if set.stream(who).is_some() => {
+                    let state = FullState {
+                        generation: life,
+                        as_of: Some(id(number)),
+                        content: store(0..number),
+                    };
+                    let got = set.handle_full_state(who, request, state.clone(), at(now));
+                    prop_assert_eq!(got, stream.handle_full_state(request, state, at(now)));
+                }
+                7 => {
+                    now += wait;
+                    set.handle_timeout(at(now));
+                    alone.iter_mut().for_each(|stream| stream.handle_timeout(at(now)));
+                }
+                _ => {}
+            }
+            let want = alone.iter().filter_map(|stream| stream.poll_timeout().map(|due| due.0)).min();
+            let got = set.poll_timeout().filter(|due| due.1 != WakeReason::ReadyLimit);
+            if set.readiness().ready.is_some() {
+                prop_assert_eq!(got.map(|due| due.0), want);
+            }
+        }
+        let commands: Vec<Command> = std::iter::from_fn(|| set.poll_command()).collect();
+        let requests: Vec<_> = std::iter::from_fn(|| set.poll_request()).collect();
+        let notices: Vec<_> = std::iter::from_fn(|| set.poll_notice()).collect();
+        for stream in &mut alone {
+            let who = stream.member();
+            let want: Vec<Command> = std::iter::from_fn(|| stream.poll_command()).collect();
+            let of_member = |command: &&Command| match command {
+                Command::Store { member, .. }
+                | Command::Remove { member, .. }
+                | Command::ClearMember { member }
+                | Command::ReplaceMember { member, .. } => *member == who,
+                _ => false,
+            };
+            prop_assert_eq!(commands.iter().filter(of_member).cloned().collect::<Vec<_>>(), want);
+            let got = requests.iter().find(|request| request.member == who).copied();
+            prop_assert_eq!(got, stream.poll_request());
+            let want: Vec<SourceNotice> = std::iter::from_fn(|| stream.poll_notice()).collect();
+            let got: Vec<SourceNotice> = notices
+                .iter()
+                .filter_map(|notice| match notice {
+                    SourcesNotice::Stream { member, notice } if *member == who => Some(*notice),
+                    _ => None,
+                })
+                .collect();
+            prop_assert_eq!(got, want);
+        }
+    }
+}
