@@ -4,7 +4,7 @@ use core::iter;
 
 use ckf_core::{AllocationError, BlockHash, Format};
 use ckf_protocol::{
-    Frame, Incarnation, Instant, LayoutGeneration, PoolId, ProducerIdentity, RetireReason, Sequence,
+    Frame, Incarnation, Instant, LayoutGeneration, LeaseTerms, PoolId, ProducerIdentity, RetireReason, Sequence,
 };
 
 use crate::publish::Publisher;
@@ -120,6 +120,24 @@ impl Producer {
     /// Counters of publication; those of the pool are [`Pool::stats`].
     pub fn stats(&self) -> PublishStats {
         self.publisher.stats()
+    }
+
+    /// The lease of a link, if it has one.
+    pub fn lease(&self, subscriber: SubscriberId) -> Option<LeaseTerms> {
+        self.publisher.lease(subscriber)
+    }
+
+    /// Feeds everything that decides this producer's future, given the commands so far, apart from
+    /// time.
+    #[cfg(feature = "_model")]
+    #[doc(hidden)]
+    pub fn fingerprint(&self, state: &mut impl core::hash::Hasher) {
+        use core::hash::Hash;
+        let pool = &self.pool;
+        (pool.format(), pool.layout(), pool.sequence(), pool.digest()).hash(state);
+        pool.table().words().hash(state);
+        pool.published_words(0..pool.format().bucket_count()).hash(state);
+        self.publisher.fingerprint(state);
     }
 
     /// Applies a command; see [`Pool::apply`].

@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod forge;
+pub mod kv_events;
 pub mod memory;
 pub mod net;
 pub mod oracle;

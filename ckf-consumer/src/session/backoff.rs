@@ -37,12 +37,6 @@ impl Backoff {
         x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         x ^ (x >> 31)
     }
-
-    /// What decides later waits, for state fingerprints.
-    #[cfg(feature = "_model")]
-    pub(super) fn fingerprint(&self) -> u32 {
-        self.failures
-    }
 }
 
 #[cfg(test)]

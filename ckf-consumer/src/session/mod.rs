@@ -10,6 +10,8 @@
 
 mod backoff;
 mod config;
+#[cfg(feature = "_model")]
+mod fingerprint;
 mod receive;
 mod report;
 mod store;
@@ -35,8 +37,9 @@ pub use store::LaneStore;
 
 /// Keeps one lane equal to one pool's published table, whatever the network does.
 ///
-/// A sans-IO machine: it never blocks, reads no clock and opens no socket. It is `Send`, not
-/// `Clone`, and independent of the sessions of other lanes, which may run on other threads.
+/// A sans-IO machine: it never blocks, reads no clock and opens no socket. It is `Send`, and
+/// independent of the sessions of other lanes, which may run on other threads. Over a
+/// [`LaneWriter`] it is not `Clone`: a lane has one writer.
 ///
 /// # The loop
 /// 1. [`assign`](Self::assign) gives the lane a pool.
@@ -60,8 +63,7 @@ pub use store::LaneStore;
 /// What was applied before on the same lease, and comes again, is ignored and counted: patches are
 /// absolute and positions strictly ascending, so a repeated message has nothing to say, and links
 /// that repeat would otherwise never let a lane rest. Anything that skips ahead is a gap.
-#[derive(Debug)]
-#[cfg_attr(feature = "_model", derive(Clone))]
+#[derive(Clone, Debug)]
 pub struct LaneSession<S = LaneWriter> {
     store: S,
     config: SessionConfig,
@@ -178,10 +180,24 @@ impl<S: LaneStore> LaneSession<S> {
         }
     }
 
+    /// Whether the lane is ready and holds no part of a batch whose other parts are still to come:
+    /// its words are then exactly the producer's at [`position`](Self::position).
+    pub fn is_between_batches(&self) -> bool {
+        matches!(&self.phase, Phase::Ready { stream, .. } if stream.is_whole())
+    }
+
     /// The stream that a ready lane follows, and the batch up to which it is complete.
     pub fn position(&self) -> Option<(ProducerIdentity, Sequence)> {
         match &self.phase {
             Phase::Ready { stream, .. } => Some((*stream.identity(), stream.sequence())),
+            _ => None,
+        }
+    }
+
+    /// The lease that the session follows.
+    pub fn lease(&self) -> Option<LeaseId> {
+        match &self.phase {
+            Phase::Installing { stream, .. } | Phase::Ready { stream, .. } => Some(stream.lease()),
             _ => None,
         }
     }

@@ -72,7 +72,7 @@ impl<S: LaneStore> LaneSession<S> {
         }
         self.store.begin_install(pool.dc);
         let deadline = self.now.saturating_add(self.config.times().snapshot_progress);
-        self.phase = Phase::Installing { stream: Stream::new(lease, begin), deadline };
+        self.phase = Phase::Installing { stream: Stream::new(begin), deadline };
         Handled::Installing
     }
 

@@ -8,7 +8,6 @@ use ckf_protocol::{LeaseId, ProducerIdentity, Sequence, SnapshotBegin};
 /// A lease and how far its stream has been applied.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
-    lease: LeaseId,
     begin: SnapshotBegin,
     /// The last batch that is complete.
     sequence: Sequence,
@@ -32,9 +31,8 @@ pub(super) enum Place {
 }
 
 impl Stream {
-    pub(super) fn new(lease: LeaseId, begin: SnapshotBegin) -> Self {
+    pub(super) fn new(begin: SnapshotBegin) -> Self {
         Self {
-            lease,
             begin,
             sequence: begin.sequence,
             parts: 0,
@@ -44,7 +42,7 @@ impl Stream {
     }
 
     pub(super) fn lease(&self) -> LeaseId {
-        self.lease
+        self.begin.terms.lease
     }
 
     pub(super) fn begin(&self) -> &SnapshotBegin {
@@ -65,6 +63,11 @@ impl Stream {
 
     pub(super) fn filled(&self) -> u32 {
         self.filled
+    }
+
+    #[cfg(feature = "_model")]
+    pub(super) fn parts(&self) -> u32 {
+        self.parts
     }
 
     /// Whether the lane is exactly at the end of a batch.

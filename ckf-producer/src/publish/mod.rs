@@ -9,6 +9,8 @@
 
 mod chunks;
 mod config;
+#[cfg(feature = "_model")]
+mod fingerprint;
 mod lease;
 mod report;
 
@@ -387,6 +389,10 @@ impl Publisher {
 
     pub(crate) fn with_frames(&self) -> impl Iterator<Item = SubscriberId> {
         self.links.iter().filter(|(_, link)| link.has_frames()).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn lease(&self, subscriber: SubscriberId) -> Option<LeaseTerms> {
+        Some(self.links.get(&subscriber)?.lease.as_ref()?.terms)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<ProducerEvent> {

@@ -1,0 +1,287 @@
+//! Many subscribers of one producer: slow ones, stuck ones, many at once, and what they cost.
+
+use ckf_consumer::{Failure, Handled, SessionState};
+use ckf_core::Format;
+use ckf_producer::{
+    Due, IgnoredRequest, LeaseEnd, Member, Producer, ProducerEvent, Request, SubscriberId,
+};
+use ckf_protocol::{
+    ConsumerId, Epoch, Kind, Lane, Millis, ProducerExpectation, RejectReason, RetireReason,
+    Subscribe, Unsubscribe, VersionRange,
+};
+use ckf_testkit::rng::Rng;
+use ckf_testkit::scenario::*;
+
+const DC: u64 = 7;
+const MEMBER: Member = Member::new(1, 0);
+
+fn link(id: u64) -> SubscriberId {
+    SubscriberId::new(id)
+}
+
+/// A session of consumer `id` on link `id`, ready.
+fn reader(producer: &mut Producer, id: u64, now: u64) -> Session {
+    let mut session = session(id, 0, producer.pool().format(), quick_session());
+    assign(&mut session, DC, now);
+    exchange(producer, link(id), &mut session, now);
+    assert!(converged(producer, &session));
+    session
+}
+
+fn ends(producer: &mut Producer) -> Vec<(SubscriberId, LeaseEnd)> {
+    producer
+        .events()
+        .filter_map(|event| match event {
+            ProducerEvent::Ended { subscriber, end, .. } => Some((subscriber, end)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn subscribe(consumer: u64, epoch: u64, format: Format) -> Subscribe {
+    Subscribe {
+        consumer: ConsumerId::new(consumer),
+        lane: Lane::new(0).unwrap(),
+        epoch: Epoch::new(epoch),
+        expected: ProducerExpectation { pool: pool_id(DC), format },
+        versions: VersionRange::SUPPORTED,
+    }
+}
+
+#[test]
+fn f22_slow_and_stuck_subscribers_harm_nobody() {
+    let format = format(4000);
+    let config = small_publish(64).with_outbox(4, 1 << 16).unwrap();
+    let mut producer = producer(DC, 1, format, config);
+    producer.store(MEMBER, &hashes(0..2000));
+    producer.publish(at(0)).unwrap();
+    let mut paused = reader(&mut producer, 1, 1);
+    let mut normal = reader(&mut producer, 2, 1);
+    // The third takes five chunks of 63 and stops.
+    let mut stuck = session(3, 0, format, quick_session());
+    assign(&mut stuck, DC, 1);
+    let _ = producer.handle_frame(link(3), &stuck.poll_transmit().unwrap(), at(1));
+    for _ in 0..6 {
+        let frame = producer.poll_frame(link(3), at(1)).unwrap();
+        let _ = stuck.handle_frame(&frame.to_bytes(), at(1));
+    }
+    assert_eq!(stuck.state(), SessionState::Installing);
+    assert_eq!(ends(&mut producer), []);
+
+    let mut rng = Rng::new(5);
+    let mut most = (0, 0);
+    for i in 0..10_000u64 {
+        let now = 2 + i;
+        producer.store(MEMBER, &hashes([10_000 + i]));
+        producer.remove(MEMBER, &hashes([rng.below(10_000 + i)]));
+        producer.publish(at(now)).unwrap();
+        let fates = exchange(&mut producer, link(2), &mut normal, now);
+        assert!(matches!(fates[..], [Handled::Applied(_)]));
+        if let Some((due, _)) = producer.poll_timeout().filter(|(due, _)| *due <= at(now)) {
+            producer.handle_timeout(due);
+        }
+        let stats = producer.stats();
+        most = (most.0.max(stats.outbox_messages_most), most.1.max(stats.outbox_bytes_most));
+    }
+    assert!(most.0 <= 4 && most.1 <= 1 << 16, "{most:?}");
+    assert!(converged(&producer, &normal));
+    assert_eq!(normal.stats().resyncs, 0);
+    let lagged = LeaseEnd::Retired(RetireReason::Lagged);
+    assert_eq!(ends(&mut producer), [(link(1), lagged), (link(3), lagged)]);
+    assert_eq!(producer.stats().ended.lagged, 2);
+    assert_eq!(producer.stats().subscribers, 1);
+
+    // The first resumes: it reads that it was cut off, waits, and comes back by a snapshot.
+    exchange(&mut producer, link(1), &mut paused, 10_002);
+    assert_eq!(paused.state(), SessionState::BackingOff);
+    let (due, _) = paused.poll_timeout().unwrap();
+    paused.handle_timeout(due);
+    exchange(&mut producer, link(1), &mut paused, due.as_millis());
+    assert!(converged(&producer, &paused));
+    assert_eq!((paused.stats().snapshots, paused.stats().resyncs), (2, 1));
+    assert_eq!(stuck.state(), SessionState::Installing, "never ready");
+}
+
+#[test]
+fn f22_a_stuck_snapshot_frees_its_slot_by_a_deadline() {
+    let format = format(1000);
+    let config = small_publish(64)
+        .with_max_subscribers(1)
+        .unwrap()
+        .with_snapshot_progress(Millis::new(300))
+        .unwrap();
+    let mut producer = producer(DC, 1, format, config);
+    let request = subscribe(1, 1, format).to_frame().to_bytes();
+    assert!(matches!(producer.handle_frame(link(1), &request, at(10)), Request::Granted(_)));
+    for step in 0..5 {
+        assert!(producer.poll_frame(link(1), at(10 + 100 * step)).is_some());
+    }
+    // Each chunk taken moves the deadline; the begin does not count.
+    assert_eq!(producer.poll_timeout(), Some((at(710), Due::SnapshotProgress)));
+    let other = subscribe(2, 1, format).to_frame().to_bytes();
+    let full = Request::Rejected(RejectReason::TooManySubscribers);
+    assert_eq!(producer.handle_frame(link(2), &other, at(709)), full);
+    producer.handle_timeout(at(709));
+    assert!(producer.lease(link(1)).is_some());
+    producer.handle_timeout(at(710));
+    assert_eq!(producer.lease(link(1)), None);
+    assert_eq!(producer.stats().ended.deadline, 1);
+    assert_eq!(producer.poll_frame(link(1), at(711)).map(|f| f.kind()), Some(Kind::Retire));
+    assert_eq!(producer.poll_frame(link(1), at(711)), None);
+    assert!(matches!(producer.handle_frame(link(2), &other, at(711)), Request::Granted(_)));
+}
+
+#[test]
+fn sixty_four_at_once_share_one_encoding_and_one_chunk_at_a_time() {
+    let format = format(10_000);
+    let mut producer = producer(DC, 1, format, small_publish(128));
+    producer.store(MEMBER, &hashes(0..24_000));
+    producer.publish(at(0)).unwrap();
+    let mut sessions: Vec<_> = (0..64).map(|id| session(id, 0, format, quick_session())).collect();
+    for (id, session) in (0..).zip(&mut sessions) {
+        assign(session, DC, 0);
+        let frame = session.poll_transmit().unwrap();
+        assert!(matches!(producer.handle_frame(link(id), &frame, at(1)), Request::Granted(_)));
+    }
+    assert_eq!(producer.stats().snapshots_running, 64);
+    let mut round = 0;
+    while producer.with_frames().next().is_some() {
+        round += 1;
+        // Commands go on meanwhile, one batch every tenth round.
+        if round % 10 == 0 {
+            producer.store(MEMBER, &hashes([50_000 + round]));
+            producer.publish(at(round)).unwrap();
+        }
+        for (id, session) in (0..).zip(&mut sessions) {
+            if let Some(frame) = producer.poll_frame(link(id), at(round)) {
+                let _ = session.handle_frame(&frame.to_bytes(), at(round));
+            }
+        }
+        let stats = producer.stats();
+        assert!(stats.outbox_messages_most <= 1, "nothing of the snapshot is queued");
+    }
+    for session in &sessions {
+        assert!(converged(&producer, session));
+    }
+    let stats = producer.stats();
+    let chunks = 10_000u64.div_ceil(128);
+    assert_eq!((stats.chunks_encoded, stats.chunks_shared), (chunks, 63 * chunks));
+    assert!(stats.batches_encoded >= 7, "{}", stats.batches_encoded);
+}
+
+#[test]
+fn without_a_subscriber_nothing_is_encoded_but_numbers_go_on() {
+    let format = format(100);
+    let mut producer = producer(DC, 1, format, small_publish(64));
+    for i in 0..20 {
+        producer.store(MEMBER, &hashes([i]));
+        assert_eq!(producer.publish(at(i)).unwrap().map(|s| s.get()), Some(i + 1));
+        assert_eq!(producer.publish(at(i)), Ok(None));
+    }
+    assert_eq!(producer.stats().batches_encoded, 0);
+    assert_eq!(producer.poll_timeout(), None);
+    assert_eq!(producer.with_frames().count(), 0);
+    let session = reader(&mut producer, 1, 50);
+    assert_eq!(session.position().map(|(_, sequence)| sequence.get()), Some(20));
+}
+
+#[test]
+fn a_newer_epoch_replaces_and_an_older_one_is_refused() {
+    let format = format(100);
+    let mut producer = producer(DC, 1, format, small_publish(64));
+    let bytes = |epoch| subscribe(1, epoch, format).to_frame().to_bytes();
+    let Request::Granted(first) = producer.handle_frame(link(1), &bytes(5), at(0)) else { panic!() };
+    let duplicate = Request::Ignored(IgnoredRequest::Duplicate);
+    assert_eq!(producer.handle_frame(link(1), &bytes(5), at(0)), duplicate);
+    assert_eq!(producer.lease(link(1)), Some(first), "a repeated request changes nothing");
+    let stale = Request::Rejected(RejectReason::StaleEpoch);
+    assert_eq!(producer.handle_frame(link(1), &bytes(4), at(0)), stale);
+    assert_eq!(producer.lease(link(1)), Some(first));
+    // Newer, from another link: the consumer has reconnected.
+    let Request::Granted(second) = producer.handle_frame(link(2), &bytes(6), at(0)) else { panic!() };
+    assert_ne!(first.lease, second.lease);
+    assert_eq!(producer.lease(link(1)), None);
+    assert_eq!(ends(&mut producer), [(link(1), LeaseEnd::Retired(RetireReason::Replaced))]);
+    // The first lease can be given back no more, the second one only on its own link.
+    for (id, lease) in [(1, first.lease), (2, first.lease), (1, second.lease)] {
+        let frame = Unsubscribe { lease }.to_frame().to_bytes();
+        let fate = producer.handle_frame(link(id), &frame, at(0));
+        assert_eq!(fate, Request::Ignored(IgnoredRequest::UnknownLease));
+    }
+    let frame = Unsubscribe { lease: second.lease }.to_frame().to_bytes();
+    let fate = producer.handle_frame(link(2), &frame, at(0));
+    assert_eq!(fate, Request::Released(second.lease));
+    assert_eq!(producer.stats().subscribers, 0);
+}
+
+#[test]
+fn refusals_say_why() {
+    let ours = format(100);
+    let mut producer = producer(DC, 1, ours, small_publish(64));
+    let good = subscribe(1, 1, ours);
+    let other = Format::any_count(100, 43).unwrap();
+    let versions = VersionRange::new(2, 9).unwrap();
+    let foreign = ProducerExpectation { pool: pool_id(8), format: ours };
+    let cases = [
+        (Subscribe { expected: foreign, ..good }, RejectReason::UnknownPool),
+        (subscribe(1, 1, other), RejectReason::FormatMismatch { theirs: ours }),
+        (
+            Subscribe { versions, ..good },
+            RejectReason::VersionUnsupported { theirs: VersionRange::SUPPORTED },
+        ),
+    ];
+    for (request, reason) in cases {
+        let bytes = request.to_frame().to_bytes();
+        assert_eq!(producer.handle_frame(link(1), &bytes, at(0)), Request::Rejected(reason));
+        let frame = producer.poll_frame(link(1), at(0)).map(|frame| frame.kind());
+        assert_eq!(frame, Some(Kind::Reject));
+    }
+    assert_eq!(producer.stats().rejected.total(), 3);
+    producer.shutdown(at(1));
+    let bytes = good.to_frame().to_bytes();
+    let fate = producer.handle_frame(link(1), &bytes, at(1));
+    assert_eq!(fate, Request::Rejected(RejectReason::UnknownPool));
+}
+
+#[test]
+fn letters_to_links_that_never_read_are_bounded() {
+    let format = format(100);
+    let mut producer = producer(DC, 1, format, small_publish(64));
+    let bad = subscribe(1, 1, Format::any_count(99, 1).unwrap()).to_frame().to_bytes();
+    for id in 0..1000 {
+        for _ in 0..10 {
+            let _ = producer.handle_frame(link(id), &bad, at(0));
+        }
+    }
+    let waiting: u64 = producer.with_frames().count() as u64;
+    assert!(waiting <= 64, "{waiting}");
+    assert_eq!(producer.stats().letters_dropped, 10_000 - 64 * 4);
+    let mut session = reader(&mut producer, 5000, 1);
+    producer.store(MEMBER, &hashes([1]));
+    producer.publish(at(2)).unwrap();
+    exchange(&mut producer, link(5000), &mut session, 2);
+    assert!(converged(&producer, &session));
+}
+
+#[test]
+fn a_grown_table_sends_every_subscriber_for_a_fresh_snapshot() {
+    let old = format(100);
+    let mut producer = producer(DC, 1, old, small_publish(64));
+    producer.store(MEMBER, &hashes(0..100));
+    producer.publish(at(0)).unwrap();
+    let mut sessions: Vec<_> = (0..3).map(|id| reader(&mut producer, id, 1)).collect();
+    let new = format(200);
+    producer.grow(new).unwrap();
+    for (id, session) in (0..).zip(&mut sessions) {
+        let fates = exchange(&mut producer, link(id), session, 2);
+        let failure = Failure::ByProducer(RetireReason::LayoutChanged);
+        assert_eq!(fates, [Handled::Retired(failure)]);
+        let (due, _) = session.poll_timeout().unwrap();
+        session.handle_timeout(due);
+        let reason = RejectReason::FormatMismatch { theirs: new };
+        let fates = exchange(&mut producer, link(id), session, due.as_millis());
+        assert_eq!(fates, [Handled::Rejected(reason)]);
+    }
+    let session = reader(&mut producer, 9, 500);
+    assert_eq!(session.position().map(|(identity, _)| identity.layout.get()), Some(2));
+}
