@@ -12,7 +12,9 @@
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
 //! take. Secrets come from files only.
 
+pub mod certs;
 pub mod clock;
+pub mod engine;
 pub mod http;
 pub mod identity;
 pub mod listen;

@@ -1,2 +1,95 @@
-//! To be written.
-fn main() {}
+//! Stands in for an inference engine: `serve` publishes block events as vLLM does, `drive` sends a
+//! trace through a router, `verify` compares the router's picture with the engines', `certs` makes
+//! certificates to try it with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ckf_examples::hosts::engine::Engine;
+use ckf_examples::hosts::engine::drive::{Drive, Verify};
+use ckf_examples::hosts::engine::publisher::Publisher;
+use ckf_examples::hosts::engine::serve::Service;
+use ckf_examples::hosts::{HostResult, certs, draw, http};
+use ckf_examples::log;
+use clap::{Parser, Subcommand};
+use tokio::net::TcpListener;
+
+/// An engine without a model, and a client to go with it.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Answers prompts and publishes block events.
+    Serve(Serve),
+    /// Sends a trace through a router and prints hit rates.
+    Drive(Drive),
+    /// Waits until a router's depths equal what the engines hold.
+    Verify(Verify),
+    /// Writes certificates for the loopback addresses.
+    Certs {
+        /// Where to.
+        folder: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// Where prompts come in.
+    #[arg(long, value_name = "ADDR")]
+    listen: SocketAddr,
+    /// Where events are published.
+    #[arg(long, value_name = "ADDR")]
+    events: SocketAddr,
+    /// Where past events are asked for.
+    #[arg(long, value_name = "ADDR")]
+    replay: SocketAddr,
+    /// Name in answers.
+    #[arg(long, default_value = "engine")]
+    name: String,
+    /// Topic of events.
+    #[arg(long, default_value = "kv@engine@sim")]
+    topic: String,
+    /// Blocks that the cache holds.
+    #[arg(long, default_value_t = 6000)]
+    capacity: usize,
+    /// Tokens of one block.
+    #[arg(long, default_value_t = 16)]
+    block_size: usize,
+    /// Rank in event batches.
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+    /// Milliseconds per token made up.
+    #[arg(long, default_value_t = 1)]
+    token_ms: u64,
+}
+
+#[tokio::main]
+async fn main() -> HostResult<()> {
+    match Args::parse().what {
+        What::Certs { folder } => certs::write(&folder),
+        What::Drive(drive) => {
+            let summary = drive.run().await?;
+            println!("{}", serde_json::to_string(&summary)?);
+            if summary.failed > 0 { Err("requests without an answer".into()) } else { Ok(()) }
+        }
+        What::Verify(verify) => {
+            println!("{} depths equal", verify.run().await?);
+            Ok(())
+        }
+        What::Serve(args) => {
+            let engine = Engine::new(args.capacity, args.block_size, args.rank, draw());
+            let publisher = Publisher::bind(args.events, args.replay, args.topic).await?;
+            let service =
+                Service::new(engine, publisher, args.name, Duration::from_millis(args.token_ms));
+            let listener = TcpListener::bind(args.listen).await?;
+            log!("engine listens on {}", args.listen);
+            http::serve(listener, service.router(), 256).await;
+            Ok(())
+        }
+    }
+}

@@ -126,48 +126,68 @@ fn pool_metrics(page: &mut Page, name: &str, report: &PoolReport) {
         }
     };
     let ended = report.publish.ended;
-    many("ckf_leases_ended_total", "why", &[
-        ("lagged", ended.lagged),
-        ("replaced", ended.replaced),
-        ("deadline", ended.deadline),
-        ("disconnected", ended.disconnected),
-        ("unsubscribed", ended.unsubscribed),
-        ("shutdown", ended.shutdown),
-        ("fenced", ended.fenced),
-        ("layout_changed", ended.layout_changed),
-    ]);
-    many("ckf_leases_total", "what", &[
-        ("granted", report.publish.granted),
-        ("rejected", report.publish.rejected.total()),
-        ("ignored", report.publish.ignored.total()),
-    ]);
+    many(
+        "ckf_leases_ended_total",
+        "why",
+        &[
+            ("lagged", ended.lagged),
+            ("replaced", ended.replaced),
+            ("deadline", ended.deadline),
+            ("disconnected", ended.disconnected),
+            ("unsubscribed", ended.unsubscribed),
+            ("shutdown", ended.shutdown),
+            ("fenced", ended.fenced),
+            ("layout_changed", ended.layout_changed),
+        ],
+    );
+    many(
+        "ckf_leases_total",
+        "what",
+        &[
+            ("granted", report.publish.granted),
+            ("rejected", report.publish.rejected.total()),
+            ("ignored", report.publish.ignored.total()),
+        ],
+    );
     let sources = report.sources;
-    many("ckf_source_events_total", "what", &[
-        ("applied", sources.applied),
-        ("duplicate", sources.duplicates),
-        ("old_generation", sources.old_generation),
-        ("late_answer", sources.late_answers),
-        ("orphan_block", sources.orphan_blocks),
-    ]);
-    many("ckf_source_recoveries_total", "what", &[
-        ("started", sources.recoveries),
-        ("failed", sources.failures),
-        ("full_state", sources.full_states),
-        ("request", sources.requests),
-        ("replacement", sources.replacements),
-    ]);
+    many(
+        "ckf_source_events_total",
+        "what",
+        &[
+            ("applied", sources.applied),
+            ("duplicate", sources.duplicates),
+            ("old_generation", sources.old_generation),
+            ("late_answer", sources.late_answers),
+            ("orphan_block", sources.orphan_blocks),
+        ],
+    );
+    many(
+        "ckf_source_recoveries_total",
+        "what",
+        &[
+            ("started", sources.recoveries),
+            ("failed", sources.failures),
+            ("full_state", sources.full_states),
+            ("request", sources.requests),
+            ("replacement", sources.replacements),
+        ],
+    );
     let sum = |read: fn(&ckf_producer::source::TranslatorStats) -> u64| {
         report.members.iter().map(|(_, _, _, stats)| read(stats)).sum::<u64>()
     };
-    many("ckf_blocks_left_out_total", "why", &[
-        ("other_medium", sum(|stats| stats.places.other_medium)),
-        ("unknown_medium", sum(|stats| stats.places.unknown_medium)),
-        ("other_group", sum(|stats| stats.places.other_group)),
-        ("elsewhere", sum(|stats| stats.places.elsewhere)),
-        ("opaque", sum(|stats| stats.opaque)),
-        ("orphan", sum(|stats| stats.orphans)),
-        ("refused", sum(|stats| stats.refused)),
-    ]);
+    many(
+        "ckf_blocks_left_out_total",
+        "why",
+        &[
+            ("other_medium", sum(|stats| stats.places.other_medium)),
+            ("unknown_medium", sum(|stats| stats.places.unknown_medium)),
+            ("other_group", sum(|stats| stats.places.other_group)),
+            ("elsewhere", sum(|stats| stats.places.elsewhere)),
+            ("opaque", sum(|stats| stats.opaque)),
+            ("orphan", sum(|stats| stats.orphans)),
+            ("refused", sum(|stats| stats.refused)),
+        ],
+    );
 }
 
 async fn diagnose(State(admin): State<Admin>) -> String {
@@ -176,7 +196,12 @@ async fn diagnose(State(admin): State<Admin>) -> String {
         let _ = writeln!(
             text,
             "pool {name}\nidentity {:?}\nsequence {} digest {:?}\n{:#?}\n{:#?}\n{:?}",
-            report.identity, report.sequence, report.digest, report.pool, report.publish, report.readiness
+            report.identity,
+            report.sequence,
+            report.digest,
+            report.pool,
+            report.publish,
+            report.readiness
         );
         for (member, blocks, state, _) in &report.members {
             let _ = writeln!(text, "member {member}: {blocks} blocks, {state:?}");

@@ -76,8 +76,8 @@ pub async fn serve(
     accepts: Arc<AcceptCounters>,
     keep_alive: KeepAlive,
 ) -> HostResult<()> {
-    let service = proto::feed_server::FeedServer::new(service)
-        .max_decoding_message_size(MAX_REQUEST);
+    let service =
+        proto::feed_server::FeedServer::new(service).max_decoding_message_size(MAX_REQUEST);
     server(keep_alive)
         .add_service(service)
         .serve_with_incoming(accept_tls(listener, tls, CONNECTIONS, accepts))
@@ -98,7 +98,10 @@ pub fn server(keep_alive: KeepAlive) -> Server {
 impl proto::feed_server::Feed for FeedService {
     type OpenStream = FrameStream;
 
-    async fn open(&self, request: Request<proto::OpenRequest>) -> Result<Response<FrameStream>, Status> {
+    async fn open(
+        &self,
+        request: Request<proto::OpenRequest>,
+    ) -> Result<Response<FrameStream>, Status> {
         let frame = request.into_inner().frame;
         let subscribe = read(&frame).inspect_err(|_| self.counters.refused.up())?;
         let pool = subscribe.expected.pool;

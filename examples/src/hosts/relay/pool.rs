@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ckf_core::TableDigest;
 use ckf_producer::source::{
-    FullState, PoolSources, Readiness, SourceNotice, SourceRequest, SourceStats,
-    SourcesNotice, StreamState, Translator, TranslatorStats,
+    FullState, PoolSources, Readiness, SourceNotice, SourceRequest, SourceStats, SourcesNotice,
+    StreamState, Translator, TranslatorStats,
 };
 use ckf_producer::{
     LeaseEnd, Member, PoolEvent, PoolStats, Producer, ProducerEvent, PublishStats, Request,
@@ -213,7 +213,9 @@ impl PoolTask {
         }
         let told = match what {
             SourceNews::Announced => sources.announce(member, generation, now),
-            SourceNews::Batch(id, events) => sources.handle_event(member, generation, id, events, now),
+            SourceNews::Batch(id, events) => {
+                sources.handle_event(member, generation, id, events, now)
+            }
             SourceNews::HistoryEnd(request) => Ok(sources.handle_history_end(member, request, now)),
             SourceNews::FullState { request, as_of, content } => {
                 let state = FullState { generation, as_of, content };
@@ -293,7 +295,9 @@ impl PoolTask {
             match notice {
                 SourcesNotice::Ready => log!("pool {name}: ready, {:?}", self.sources.readiness()),
                 SourcesNotice::Stream { notice: SourceNotice::Recovered { .. }, .. } => {}
-                SourcesNotice::Stream { member, notice } => log!("pool {name}: {member}: {notice:?}"),
+                SourcesNotice::Stream { member, notice } => {
+                    log!("pool {name}: {member}: {notice:?}")
+                }
                 _ => {}
             }
         }
@@ -305,11 +309,21 @@ impl PoolTask {
             }
             match event {
                 ProducerEvent::Ended { end: LeaseEnd::Retired(reason), terms, .. } => {
-                    log!("pool {name}: consumer {} lane {}: {reason:?}", terms.consumer, terms.lane);
+                    log!(
+                        "pool {name}: consumer {} lane {}: {reason:?}",
+                        terms.consumer,
+                        terms.lane
+                    );
                 }
                 ProducerEvent::Rejected { reason, .. } => log!("pool {name}: rejected: {reason:?}"),
-                ProducerEvent::Pool(PoolEvent::OccupancyCrossed { per_mille, suggested_buckets, .. }) => {
-                    log!("pool {name}: {per_mille} per mille full; {suggested_buckets} buckets would do");
+                ProducerEvent::Pool(PoolEvent::OccupancyCrossed {
+                    per_mille,
+                    suggested_buckets,
+                    ..
+                }) => {
+                    log!(
+                        "pool {name}: {per_mille} per mille full; {suggested_buckets} buckets would do"
+                    );
                 }
                 ProducerEvent::Pool(event) => log!("pool {name}: {event:?}"),
                 _ => {}
@@ -340,9 +354,10 @@ impl PoolTask {
 fn member_of(command: &ckf_producer::Command) -> Option<Member> {
     use ckf_producer::Command::*;
     match command {
-        Store { member, .. } | Remove { member, .. } | ClearMember { member } | ReplaceMember { member, .. } => {
-            Some(*member)
-        }
+        Store { member, .. }
+        | Remove { member, .. }
+        | ClearMember { member }
+        | ReplaceMember { member, .. } => Some(*member),
         _ => None,
     }
 }

@@ -34,7 +34,10 @@ fn parse(text: &str) -> Result<BTreeSet<SourceSpec>, String> {
         let spec: SourceSpec = line.parse().map_err(|why| format!("line {number}: {why}"))?;
         let same = |other: &SourceSpec| other.member == spec.member && other.pool == spec.pool;
         if specs.iter().any(same) {
-            return Err(format!("line {number}: a second source of {} in `{}`", spec.member, spec.pool));
+            return Err(format!(
+                "line {number}: a second source of {} in `{}`",
+                spec.member, spec.pool
+            ));
         }
         specs.insert(spec);
         if specs.len() > MAX_SOURCES {

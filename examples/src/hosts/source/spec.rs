@@ -85,8 +85,15 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for bad in [
-            "tcp://h:1", "zmq://h", "zmq://h:x", "zmq://:1", "zmq://h:1?worker", "zmq://h:1?rank=-1",
-            "zmq://h:1?colour=red", "zmq://h:1?replay=", "zmq://h:70000",
+            "tcp://h:1",
+            "zmq://h",
+            "zmq://h:x",
+            "zmq://:1",
+            "zmq://h:1?worker",
+            "zmq://h:1?rank=-1",
+            "zmq://h:1?colour=red",
+            "zmq://h:1?replay=",
+            "zmq://h:70000",
         ] {
             assert!(bad.parse::<SourceSpec>().is_err(), "{bad}");
         }

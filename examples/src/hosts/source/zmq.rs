@@ -9,7 +9,9 @@ use ckf_testkit::kv_events;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use zeromq::{DealerSocket, Socket, SocketEvent, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqMessage};
+use zeromq::{
+    DealerSocket, Socket, SocketEvent, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqMessage,
+};
 
 use super::life::{Life, full_state};
 use super::spec::SourceSpec;
@@ -139,7 +141,9 @@ impl Watcher {
             let (as_of, content) = (self.life.newest(), Vec::new());
             return match question.kind {
                 RequestKind::History { .. } => self.tell(SourceNews::HistoryEnd(question.id)).await,
-                _ => self.tell(SourceNews::FullState { request: question.id, as_of, content }).await,
+                _ => {
+                    self.tell(SourceNews::FullState { request: question.id, as_of, content }).await
+                }
             };
         }
         let Some(batches) = self.replay(from).await else {
