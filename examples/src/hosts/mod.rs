@@ -21,6 +21,7 @@ pub mod listen;
 pub mod metrics;
 pub mod proto;
 pub mod relay;
+pub mod router;
 pub mod source;
 pub mod tls;
 

@@ -82,12 +82,13 @@ async fn metrics(State(admin): State<Admin>) -> String {
     let watched = lock(&admin.watched).clone();
     let now = admin.clock.now().as_millis();
     type Read = fn(&crate::hosts::source::SourceCounters) -> &Counter;
-    let figures: [(&str, Read); 9] = [
+    let figures: [(&str, Read); 10] = [
         ("connects", |c| &c.connects),
         ("disconnects", |c| &c.disconnects),
         ("batches", |c| &c.batches),
         ("bytes", |c| &c.bytes),
         ("garbage", |c| &c.garbage),
+        ("unknown_events", |c| &c.unknown_events),
         ("foreign_rank", |c| &c.foreign_rank),
         ("restarts", |c| &c.restarts),
         ("replays", |c| &c.replays),

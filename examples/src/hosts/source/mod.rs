@@ -13,7 +13,7 @@ pub mod zmq;
 use ckf_producer::Member;
 use ckf_producer::source::{EngineEvent, EventId, RequestId, SourceGeneration};
 
-use super::metrics::Counter;
+use super::metrics::{Counter, Gauge};
 
 /// What a source tells its pool about one member.
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub struct SourceCounters {
     pub bytes: Counter,
     /// Messages that are no event batch: wrong frames, too large, or not decodable.
     pub garbage: Counter,
+    /// Events of kinds that nobody knows.
+    pub unknown_events: Counter,
     /// Batches whose rank is not the one of the source.
     pub foreign_rank: Counter,
     /// Restarts of the engine that were noticed.
@@ -70,5 +72,5 @@ pub struct SourceCounters {
     /// Of these, unanswered or broken off.
     pub failed_replays: Counter,
     /// Milliseconds of the relay's clock at the last sign of life.
-    pub heard_at: super::metrics::Gauge,
+    pub heard_at: Gauge,
 }

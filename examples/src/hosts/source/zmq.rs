@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ckf_producer::source::{EngineEvent, EventId, RequestKind, SourceRequest};
-use ckf_testkit::kv_events;
+use ckf_testkit::kv_events::Batch;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -182,17 +182,15 @@ impl Watcher {
     }
 
     fn decode(&self, payload: &[u8]) -> Option<Vec<EngineEvent>> {
-        let batch = match kv_events::decode(payload) {
-            Ok(batch) => batch,
-            Err(_) => {
-                self.counters.garbage.up();
-                return None;
-            }
+        let Ok(batch) = Batch::decode(payload) else {
+            self.counters.garbage.up();
+            return None;
         };
-        if batch.rank.is_some_and(|rank| rank != u64::from(self.spec.member.rank.get())) {
+        self.counters.unknown_events.add(batch.unknown as u64);
+        if batch.rank.is_some_and(|rank| rank != self.spec.member.rank.get()) {
             self.counters.foreign_rank.up();
         }
-        Some(batch.events)
+        Some(batch.into_engine_events())
     }
 
     fn heard(&self) {

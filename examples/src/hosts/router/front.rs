@@ -1,0 +1,107 @@
+//! The front of the router: OpenAI-compatible completions, and the reasons on request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use bytes::Bytes;
+use ckf_core::BlockHash;
+use ckf_core::sequence::Scope;
+use ckf_protocol::Lane;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::choose::{View, order, prefer};
+use super::forward::{Candidate, forward};
+use super::Router;
+use crate::hosts::http::read_body;
+
+/// Bytes of a request at most.
+const MAX_BODY: usize = 4 << 20;
+/// Blocks of a prompt that are looked up at most.
+const MAX_BLOCKS: usize = 1 << 16;
+
+/// The routes.
+pub fn routes(router: Arc<Router>) -> axum::Router {
+    axum::Router::new()
+        .route("/v1/completions", post(complete))
+        .route("/v1/route", post(route))
+        .with_state(router)
+}
+
+/// Of a request, what routing needs; the rest is for the engine.
+#[derive(Deserialize)]
+struct Prompt {
+    prompt: Vec<u32>,
+}
+
+/// Where a request goes, and why.
+struct Plan {
+    candidates: Vec<Candidate>,
+    views: Vec<View>,
+    blocks: usize,
+}
+
+impl Router {
+    fn plan(&self, body: &[u8]) -> Result<Plan, StatusCode> {
+        let Prompt { prompt } = serde_json::from_slice(body).map_err(|_| {
+            self.counters.bad.up();
+            StatusCode::BAD_REQUEST
+        })?;
+        let blocks: Vec<BlockHash> =
+            Scope::default().block_hashes(&prompt, self.block_size).take(MAX_BLOCKS).collect();
+        let matches = self.query.find_prefix(&blocks);
+        let view = |(lane, dc): (usize, &super::Dc)| View {
+            depth: Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane)),
+            in_flight: dc.in_flight(),
+            endpoints: dc.endpoints.len(),
+            cost: dc.spec.cost,
+        };
+        let views: Vec<View> = self.dcs.iter().enumerate().map(view).collect();
+        // The second block tells conversations apart where the first one is a common preamble.
+        let conversation = blocks.get(1).or(blocks.first()).map_or(0, |hash| hash.get());
+        let candidates = order(&views, blocks.len()).into_iter().flat_map(|dc| {
+            let urls = self.dcs[dc].endpoints.iter().map(|endpoint| endpoint.url.as_str());
+            prefer(urls, conversation).into_iter().map(move |endpoint| (dc, endpoint))
+        });
+        Ok(Plan { candidates: candidates.collect(), views, blocks: blocks.len() })
+    }
+}
+
+async fn complete(State(router): State<Arc<Router>>, request: Request) -> Result<Response, StatusCode> {
+    let body = body(&router, request).await?;
+    let plan = router.plan(&body)?;
+    let counters = &router.counters;
+    if plan.views.iter().any(|view| view.depth.is_some()) {
+        counters.by_depth.up();
+    } else {
+        counters.by_load.up();
+    }
+    let depth = plan.candidates.first().and_then(|&(dc, _)| plan.views[dc].depth).unwrap_or(0);
+    let class = (usize::BITS - depth.leading_zeros()) as usize;
+    counters.depths[class.min(counters.depths.len() - 1)].up();
+    Ok(forward(router.clone(), plan.candidates, body).await)
+}
+
+/// Only says where and why.
+async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Response, StatusCode> {
+    let body = body(&router, request).await?;
+    let plan = router.plan(&body)?;
+    let depths: BTreeMap<u64, Option<usize>> =
+        router.dcs.iter().zip(&plan.views).map(|(dc, view)| (dc.spec.id, view.depth)).collect();
+    let first = plan.candidates.first().map(|&(dc, endpoint)| {
+        let dc = &router.dcs[dc];
+        json!({ "dc": dc.spec.id, "endpoint": dc.endpoints[endpoint].url })
+    });
+    let why = if depths.values().any(Option::is_some) { "depth, load and cost" } else { "load and cost" };
+    let answer = json!({ "to": first, "why": why, "blocks": plan.blocks, "depths": depths });
+    Ok(Json(answer).into_response())
+}
+
+async fn body(router: &Router, request: Request) -> Result<Bytes, StatusCode> {
+    read_body(request, MAX_BODY).await.inspect_err(|_| router.counters.bad.up())
+}

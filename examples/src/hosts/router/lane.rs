@@ -1,0 +1,120 @@
+//! The task that keeps one lane fed: the loop that `LaneSession` documents, around one link.
+
+use std::sync::{Arc, Mutex};
+
+use ckf_consumer::{Failure, LaneSession, SessionEvent, SessionState, SessionStats};
+use ckf_protocol::{DcId, Epoch, Instant, Kind, Limits, ProducerIdentity, Sequence, peek_header};
+use futures::StreamExt;
+
+use super::link::{Frames, Link};
+use crate::hosts::clock::Clock;
+use crate::hosts::relay::sources::lock;
+use crate::log;
+
+/// What a lane is doing, for the status page and metrics.
+#[derive(Debug, Default)]
+pub struct LaneBoard(Mutex<LaneReport>);
+
+/// See [`LaneBoard`].
+#[derive(Clone, Debug, Default)]
+pub struct LaneReport {
+    /// The session's state.
+    pub state: Option<SessionState>,
+    /// The stream that it follows, and how far.
+    pub position: Option<(ProducerIdentity, Sequence)>,
+    /// Its counters.
+    pub stats: SessionStats,
+    /// When the last frame came.
+    pub heard: Option<Instant>,
+    /// Why the lane was last retired.
+    pub last_failure: Option<Failure>,
+}
+
+impl LaneBoard {
+    /// What it says now.
+    pub fn read(&self) -> LaneReport {
+        lock(&self.0).clone()
+    }
+
+    fn write(&self, change: impl FnOnce(&mut LaneReport)) {
+        change(&mut lock(&self.0));
+    }
+}
+
+/// Feeds one lane until the process ends.
+pub async fn run(
+    mut session: LaneSession,
+    dc: DcId,
+    link: Link,
+    clock: Clock,
+    board: Arc<LaneBoard>,
+) {
+    session
+        .assign(dc, Epoch::new(1), clock.now())
+        .expect("the first epoch of a fresh session is above none");
+    let mut frames: Option<Frames> = None;
+    loop {
+        transmit(&mut session, &mut frames, &link, clock).await;
+        while let Some(event) = session.poll_event() {
+            tell(dc, event, &board);
+        }
+        board.write(|report| {
+            report.state = Some(session.state());
+            report.position = session.position();
+            report.stats = *session.stats();
+        });
+        tokio::select! {
+            frame = next(&mut frames) => match frame {
+                Some(Ok(frame)) => {
+                    let now = clock.now();
+                    board.write(|report| report.heard = Some(now));
+                    let _ = session.handle_frame(&frame, now);
+                }
+                Some(Err(_)) | None => {
+                    frames = None;
+                    session.handle_disconnected(clock.now());
+                }
+            },
+            () = clock.sleep_until(session.poll_timeout().map(|(at, _)| at)) => {
+                session.handle_timeout(clock.now());
+            }
+        }
+    }
+}
+
+/// A Subscribe frame opens a stream in place of the former one; the end of a stream says all that
+/// an Unsubscribe frame would.
+async fn transmit(session: &mut LaneSession, frames: &mut Option<Frames>, link: &Link, clock: Clock) {
+    while let Some(frame) = session.poll_transmit() {
+        let kind = peek_header(&frame, &Limits::default()).and_then(|header| header.kind());
+        *frames = None;
+        if kind == Ok(Kind::Subscribe) {
+            match link.open(frame).await {
+                Ok(opened) => *frames = Some(opened),
+                Err(_) => session.handle_disconnected(clock.now()),
+            }
+        }
+    }
+}
+
+/// The next frame; never without a stream.
+async fn next(frames: &mut Option<Frames>) -> Option<crate::hosts::HostResult<bytes::Bytes>> {
+    match frames {
+        Some(frames) => frames.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard) {
+    match event {
+        SessionEvent::Ready { sequence, .. } => log!("lane of data center {dc}: ready at {sequence}"),
+        SessionEvent::Retired { failure, was_ready } => {
+            board.write(|report| report.last_failure = Some(failure));
+            if was_ready {
+                log!("lane of data center {dc}: retired: {failure:?}");
+            }
+        }
+        SessionEvent::Rejected { reason } => log!("lane of data center {dc}: rejected: {reason:?}"),
+        _ => {}
+    }
+}

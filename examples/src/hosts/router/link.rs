@@ -1,0 +1,74 @@
+//! How frames come from a relay: a Subscribe frame goes out, a stream of frames comes back.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use tonic::transport::Channel;
+
+use crate::hosts::HostResult;
+use crate::hosts::proto::feed as proto;
+use crate::hosts::proto::feed::feed_client::FeedClient;
+use crate::hosts::tls::TlsFiles;
+
+/// Longest time for a connection and the head of an answer.
+const OPEN: Duration = Duration::from_secs(3);
+/// Bytes of one message at most.
+const MAX_MESSAGE: usize = 2 << 20;
+
+/// Frames of one lease. Its end is the end of the lease.
+pub type Frames = Pin<Box<dyn Stream<Item = HostResult<Bytes>> + Send>>;
+
+/// A way to one relay.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// Over gRPC: one stream per lease.
+    Grpc(FeedClient<Channel>),
+}
+
+impl Link {
+    /// A gRPC link. Connects when it is first used, and again whenever it has to.
+    ///
+    /// # Errors
+    /// An address or files that make no sense.
+    pub fn grpc(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Self> {
+        let endpoint = channel(url, tls, keep_alive)?;
+        let client = FeedClient::new(endpoint).max_decoding_message_size(MAX_MESSAGE);
+        Ok(Self::Grpc(client))
+    }
+
+    /// Sends a Subscribe frame. Dropping the stream gives the lease back.
+    ///
+    /// # Errors
+    /// No connection, or no answer in time.
+    pub async fn open(&self, subscribe: Vec<u8>) -> HostResult<Frames> {
+        match self {
+            Self::Grpc(client) => {
+                let request = proto::OpenRequest { frame: subscribe.into() };
+                let mut client = client.clone();
+                let answer = tokio::time::timeout(OPEN, client.open(request)).await??;
+                Ok(Box::pin(answer.into_inner().map_ok(|message| message.frame).map_err(Into::into)))
+            }
+        }
+    }
+}
+
+/// A connection to a relay that is made when it is needed, pinged while silent, and given up when
+/// nobody answers.
+///
+/// # Errors
+/// An address or files that make no sense.
+pub fn channel(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Channel> {
+    let endpoint = Channel::from_shared(url.to_owned())?;
+    let host = endpoint.uri().host().ok_or("a relay needs a host")?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    Ok(endpoint
+        .tls_config(tls.client(&host)?)?
+        .connect_timeout(OPEN)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(keep_alive)
+        .keep_alive_timeout(keep_alive)
+        .keep_alive_while_idle(true)
+        .connect_lazy())
+}

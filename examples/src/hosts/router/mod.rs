@@ -1,0 +1,109 @@
+//! The router: one process per region.
+//!
+//! ```text
+//! relays -> link (gRPC, NATS) -> lane (one task per lane) -> table -> front (HTTP) -> engines
+//! ```
+//!
+//! - [`spec`]: the data centers it knows;
+//! - [`link`]: how frames come from a relay;
+//! - [`lane`]: the task that keeps one lane fed;
+//! - [`choose`]: where a request goes;
+//! - [`front`]: the OpenAI-compatible front;
+//! - [`forward`]: sending a request on, and failing over;
+//! - [`status`]: the page for people, and metrics.
+
+pub mod choose;
+pub mod forward;
+pub mod front;
+pub mod lane;
+pub mod link;
+pub mod spec;
+pub mod status;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ckf_consumer::QueryHandle;
+
+use super::clock::Clock;
+use super::http::HttpClient;
+use super::metrics::Counter;
+use lane::LaneBoard;
+use spec::DcSpec;
+
+/// One endpoint of a data center, with what is known about it.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where prompts go.
+    pub url: String,
+    /// Requests under way.
+    pub in_flight: AtomicU64,
+    /// Until when it is tried last, in milliseconds of the router's clock.
+    pub shunned_until: AtomicU64,
+}
+
+impl Endpoint {
+    /// A fresh one.
+    pub fn new(url: &str) -> Self {
+        let url = url.to_owned();
+        Self { url, in_flight: AtomicU64::new(0), shunned_until: AtomicU64::new(0) }
+    }
+}
+
+/// One data center, in the order of lanes.
+#[derive(Debug)]
+pub struct Dc {
+    /// What the operator said about it.
+    pub spec: DcSpec,
+    /// Its endpoints.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// What its lane is doing.
+    pub board: Arc<LaneBoard>,
+    /// Requests that it answered.
+    pub answered: Counter,
+}
+
+impl Dc {
+    /// Requests under way at all endpoints.
+    pub fn in_flight(&self) -> u64 {
+        self.endpoints.iter().map(|endpoint| endpoint.in_flight.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What became of requests.
+#[derive(Debug, Default)]
+pub struct RequestCounters {
+    /// Sent on by depth.
+    pub by_depth: Counter,
+    /// Sent on by load alone: no lane was ready.
+    pub by_load: Counter,
+    /// Endpoints that refused, broke off or were silent before the first piece of an answer.
+    pub failovers: Counter,
+    /// Answered by nobody.
+    pub failed: Counter,
+    /// Answers that broke off after they had begun.
+    pub broken: Counter,
+    /// Requests that were not understood, or too large.
+    pub bad: Counter,
+    /// Depths found for the data center that was chosen: 0, 1, 2-3, 4-7, and so on.
+    pub depths: [Counter; 16],
+}
+
+/// All that a request needs.
+#[derive(Debug)]
+pub struct Router {
+    /// The lanes.
+    pub query: QueryHandle,
+    /// The data centers, in the order of lanes.
+    pub dcs: Vec<Dc>,
+    /// Tokens of one block.
+    pub block_size: usize,
+    /// What became of requests.
+    pub counters: RequestCounters,
+    /// For endpoints.
+    pub client: HttpClient,
+    /// How long an endpoint may take to begin an answer, or to go on with it.
+    pub patience: std::time::Duration,
+    /// The router's time.
+    pub clock: Clock,
+}

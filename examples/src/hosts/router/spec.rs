@@ -1,0 +1,58 @@
+//! The data centers that a router knows: `id=1,relay=https://HOST:PORT,endpoint=http://HOST:PORT,cost=2`.
+
+use std::str::FromStr;
+
+use crate::hosts::identity::parse_dc;
+
+/// One data center.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DcSpec {
+    /// Its number.
+    pub id: u64,
+    /// Its relay: `https://` for gRPC, `nats://` for a NATS server.
+    pub relay: String,
+    /// Where its engines answer prompts.
+    pub endpoints: Vec<String>,
+    /// What sending a request there costs, in blocks of prefill.
+    pub cost: f64,
+}
+
+impl FromStr for DcSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut spec = Self { id: 0, relay: String::new(), endpoints: Vec::new(), cost: 0.0 };
+        for option in text.split(',') {
+            let (key, value) = option.split_once('=').ok_or("a data center is key=value,...")?;
+            match key {
+                "id" => spec.id = parse_dc(value),
+                "relay" => spec.relay = value.to_owned(),
+                "endpoint" => spec.endpoints.push(value.trim_end_matches('/').to_owned()),
+                "cost" => {
+                    spec.cost = value.parse().ok().filter(|cost: &f64| cost.is_finite()).ok_or("bad cost")?;
+                }
+                _ => return Err(format!("unknown option `{key}`")),
+            }
+        }
+        if spec.relay.is_empty() || spec.endpoints.is_empty() {
+            return Err("a data center needs `relay` and `endpoint`".to_owned());
+        }
+        Ok(spec)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_endpoints_and_a_cost() {
+        let text = "id=7,relay=https://h:1,endpoint=http://a:1,endpoint=http://b:2/,cost=2.5";
+        let spec: DcSpec = text.parse().unwrap();
+        assert_eq!((spec.id, spec.cost), (7, 2.5));
+        assert_eq!(spec.endpoints, ["http://a:1", "http://b:2"]);
+        for bad in ["", "id=1", "id=1,relay=x", "relay=x,endpoint=y,cost=nan", "colour=red"] {
+            assert!(bad.parse::<DcSpec>().is_err(), "{bad}");
+        }
+    }
+}
