@@ -10,3 +10,4 @@ pub mod net;
 pub mod oracle;
 pub mod rng;
 pub mod scenario;
+pub mod sim;
