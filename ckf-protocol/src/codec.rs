@@ -98,104 +98,36 @@ pub(crate) fn put<const N: usize>(structure: &mut [u8], field: Field, bytes: [u8
     structure[field.at..field.at + N].copy_from_slice(&bytes);
 }
 
-/// Reads the varints at the start of some bytes.
-#[derive(Clone, Copy)]
-pub(crate) struct Varints<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-/// Top bit of each byte: set on all bytes of a varint but its last.
-const MORE: u64 = 0x8080_8080_8080_8080;
-
-impl<'a> Varints<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    /// Bytes read so far.
-    pub(crate) const fn at(&self) -> usize {
-        self.at
-    }
-
-    /// The next one: seven bits a byte, low ones first, top bit set on all but the last byte, no
-    /// byte more than the value needs, at most ten.
-    #[inline]
-    pub(crate) fn next(&mut self) -> Result<u64, Fault> {
-        // Lengths vary, so a byte-by-byte loop would be mispredicted: all of it at once instead.
-        let window = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk);
-        let Some(x) = window.copied().map(u64::from_le_bytes) else { return self.next_slowly() };
-        let ends = !x & MORE;
-        if ends == 0 {
-            return self.next_slowly();
-        }
-        let bits = ends.trailing_zeros() + 1;
-        let value = join(x & (u64::MAX >> (64 - bits)));
-        if bits > 8 && value >> (bits / 8 * 7 - 7) == 0 {
-            return Err(Fault::Overlong);
-        }
-        self.at += bits as usize / 8;
-        Ok(value)
-    }
-
-    /// The same for the last few bytes and for the longest values.
-    #[cold]
-    fn next_slowly(&mut self) -> Result<u64, Fault> {
-        let left = &self.bytes[self.at..];
-        let mut value = 0u64;
-        for (index, &byte) in left.iter().take(10).enumerate() {
-            value |= u64::from(byte & 0x7F) << (7 * index);
-            if byte & 0x80 == 0 {
-                if (index > 0 && byte == 0) || (index == 9 && byte > 1) {
-                    return Err(Fault::Overlong);
-                }
-                self.at += index + 1;
-                return Ok(value);
-            }
-        }
-        if left.len() >= 10 {
-            return Err(Fault::Overlong);
-        }
-        Err(Fault::Truncated { needed: left.len() as u32 + 1, left: left.len() as u32 })
-    }
-}
-
-/// Joins the low seven bits of each byte.
+/// The `u64` that starts at byte `at`; what lies beyond the end counts as 0.
 #[inline]
-const fn join(x: u64) -> u64 {
-    let x = (x & 0x007F_007F_007F_007F) | ((x & 0x7F00_7F00_7F00_7F00) >> 1);
-    let x = (x & 0x0000_3FFF_0000_3FFF) | ((x & 0x3FFF_0000_3FFF_0000) >> 2);
-    (x & 0x0FFF_FFFF) | ((x & 0x0FFF_FFFF_0000_0000) >> 4)
-}
-
-/// Reads slots, of which the caller knows that they are all there.
-#[derive(Clone, Copy)]
-pub(crate) struct Slots<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Slots<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    /// The next slots, put in the places that `mask` names; the others are 0. Slots beyond the end
-    /// are 0 too.
-    #[inline]
-    pub(crate) fn next(&mut self, mask: u8) -> u64 {
-        let left = self.bytes.get(self.at..).unwrap_or(&[]);
-        let packed = match left.first_chunk() {
-            Some(bytes) => u64::from_le_bytes(*bytes),
-            None => left.iter().rev().fold(0, |packed, &byte| packed << 8 | u64::from(byte)),
-        };
-        self.at += slots_len(mask);
-        spread(packed, mask)
+pub(crate) fn window(bytes: &[u8], at: usize) -> u64 {
+    let left = bytes.get(at..).unwrap_or(&[]);
+    match left.first_chunk() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => left.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }
 
-/// Bit 0 of each slot of a word.
-const ONES: u64 = 0x0001_0001_0001_0001;
+/// Appends the first `len` bytes of a number: eight at once and the rest away again, which is
+/// faster than to copy a varying number.
+#[inline]
+pub(crate) fn put_start(out: &mut Vec<u8>, number: u64, len: usize) {
+    let end = out.len() + len;
+    out.extend_from_slice(&number.to_le_bytes());
+    out.truncate(end);
+}
+
+/// Bytes that a number takes without its leading zeros, 0 for 0.
+#[inline]
+pub(crate) const fn short_len(number: u32) -> usize {
+    (u32::BITS - number.leading_zeros()).div_ceil(8) as usize
+}
+
+/// The low `len` bytes of a number, `len` being at most 4.
+#[inline]
+pub(crate) const fn low_bytes(number: u64, len: usize) -> u32 {
+    (number & ((1 << (8 * len)) - 1)) as u32
+}
 
 /// Bytes of the slots that `mask` names.
 #[inline]
@@ -204,33 +136,39 @@ pub(crate) const fn slots_len(mask: u8) -> usize {
     (0x8664_6442_6442_4220_u64 >> (mask % 16 * 4)) as usize & 15
 }
 
-/// Puts the low slots of `packed` in the places that `mask` names.
+/// All bits of the slots that `mask` names.
 #[inline]
-const fn spread(mut packed: u64, mask: u8) -> u64 {
-    let mut word = 0;
-    let mut slot = 0;
-    while slot < 4 {
-        let taken = (mask >> slot & 1) as u64;
-        word |= (packed & (0xFFFF * taken)) << (16 * slot);
-        packed >>= 16 * taken;
-        slot += 1;
-    }
-    word
+pub(crate) const fn slot_bits(mask: u8) -> u64 {
+    // Bit i of the mask goes to bit 16 i.
+    let ones = ((mask & 15) as u64 * (1 | 1 << 15 | 1 << 30 | 1 << 45)) & ONES;
+    ones * 0xFFFF
 }
 
-/// Collects the slots of `word` that `mask` names in the low ones.
+/// Bit 0 of each slot of a word.
+const ONES: u64 = 0x0001_0001_0001_0001;
+
+/// Puts the low slots of `packed` in the places that `mask` names; the others are 0.
+#[inline]
+pub(crate) const fn spread(packed: u64, mask: u8) -> u64 {
+    // Each half on its own: its slots start at its lower place, or at its upper one.
+    let low = packed << up(mask);
+    let high = packed >> (8 * slots_len(mask & 3)) << up(mask >> 2);
+    ((low & 0xFFFF_FFFF) | high << 32) & slot_bits(mask)
+}
+
+/// Collects the slots of `word` that `mask` names in the low ones; the others are 0.
 #[inline]
 pub(crate) const fn gather(word: u64, mask: u8) -> u64 {
-    let mut packed = 0;
-    let mut shift = 0;
-    let mut slot = 0;
-    while slot < 4 {
-        let taken = (mask >> slot & 1) as u64;
-        packed |= ((word >> (16 * slot)) & (0xFFFF * taken)) << (shift & 63);
-        shift += 16 * taken;
-        slot += 1;
-    }
-    packed
+    let word = word & slot_bits(mask);
+    let low = (word & 0xFFFF_FFFF) >> up(mask);
+    let high = word >> 32 >> up(mask >> 2);
+    low | high << (8 * slots_len(mask & 3))
+}
+
+/// Bits by which the first slot of a half lies above the half's start: 0 or 16.
+#[inline]
+const fn up(mask: u8) -> u8 {
+    (!mask & 1) << 4
 }
 
 /// One bit for each slot of `word` that is not 0.
@@ -242,42 +180,6 @@ pub(crate) const fn occupancy(word: u64) -> u8 {
     any |= any >> 1;
     // Bits 0, 16, 32 and 48 meet at 48 to 51; nothing else that the product adds gets there.
     ((any & ONES).wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48) as u8 & 15
-}
-
-/// All bits of the slots that `mask` names.
-#[inline]
-pub(crate) const fn slot_bits(mask: u8) -> u64 {
-    // Bit i of the mask goes to bit 16 i.
-    let ones = ((mask & 15) as u64 * (1 | 1 << 15 | 1 << 30 | 1 << 45)) & ONES;
-    ones * 0xFFFF
-}
-
-/// Appends a varint of at most 56 bits.
-#[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
-    debug_assert!(value < 1 << 56);
-    let x = (value & 0x0FFF_FFFF) | ((value << 4) & 0x0FFF_FFFF_0000_0000);
-    let x = (x & 0x0000_3FFF_0000_3FFF) | ((x << 2) & 0x3FFF_0000_3FFF_0000);
-    let x = (x & 0x007F_007F_007F_007F) | ((x << 1) & 0x7F00_7F00_7F00_7F00);
-    // The byte that holds the highest bit is the last; at least one.
-    let last = (63 - (x | 1).leading_zeros()) / 8;
-    let x = x | (MORE & ((1 << (8 * last)) - 1));
-    put_start(out, x, last as usize + 1);
-}
-
-/// Appends the `mask`ed slots of `word`, lowest first.
-#[inline]
-pub(crate) fn put_slots(out: &mut Vec<u8>, word: u64, mask: u8) {
-    put_start(out, gather(word, mask), slots_len(mask));
-}
-
-/// Appends the first `len` bytes of a number: eight at once and the rest away again, which is
-/// faster than to copy a varying number.
-#[inline]
-fn put_start(out: &mut Vec<u8>, bytes: u64, len: usize) {
-    let end = out.len() + len;
-    out.extend_from_slice(&bytes.to_le_bytes());
-    out.truncate(end);
 }
 
 #[cfg(test)]
@@ -304,66 +206,37 @@ mod tests {
         }
     }
 
-    /// A varint by the book.
-    fn plain_varint(mut value: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        while value >= 0x80 {
-            bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        bytes.push(value as u8);
-        bytes
-    }
-
     #[test]
-    fn varints_have_at_most_ten_bytes_and_64_bits() {
-        let mut bytes = plain_varint(u64::MAX);
-        assert_eq!(bytes.len(), 10);
-        assert_eq!(Varints::new(&bytes).next(), Ok(u64::MAX));
-        bytes[9] = 2;
-        assert_eq!(Varints::new(&bytes).next(), Err(Fault::Overlong));
-        assert_eq!(Varints::new(&[0xFF; 20]).next(), Err(Fault::Overlong));
+    fn short_numbers_lose_only_leading_zeros() {
+        for shift in 0..32 {
+            for number in [0, 1, (1 << shift) - 1, 1 << shift, u32::MAX >> shift] {
+                let len = short_len(number);
+                assert_eq!(low_bytes(u64::from(number) | 0xAB << 56, len), number);
+                assert!(len == 0 || low_bytes(u64::from(number), len - 1) != number);
+            }
+        }
     }
 
     proptest! {
         #[test]
-        fn varints_round_trip(value: u64, shift in 0u32..64, tail in 0usize..9) {
-            let value = value >> shift;
-            let mut bytes = plain_varint(value);
-            if value < 1 << 56 {
-                let mut out = Vec::new();
-                put_varint(&mut out, value);
-                prop_assert_eq!(&out, &bytes);
-            }
-            let len = bytes.len();
-            let read = |bytes: &[u8], tail| {
-                let bytes: Vec<u8> = bytes.iter().copied().chain((0..tail).map(|_| 0xAB)).collect();
-                let mut varints = Varints::new(&bytes);
-                varints.next().map(|value| (value, varints.at()))
-            };
-            prop_assert_eq!(read(&bytes, tail), Ok((value, len)));
-            let cut = Fault::Truncated { needed: len as u32, left: len as u32 - 1 };
-            prop_assert_eq!(read(&bytes[..len - 1], 0), Err(cut));
-            // One more byte of zeros is another spelling of the same value.
-            bytes[len - 1] |= 0x80;
-            bytes.push(0);
-            prop_assert_eq!(read(&bytes, tail), Err(Fault::Overlong));
-        }
-
-        #[test]
-        fn slots_round_trip(word: u64, mask in 0u8..16, tail in 0usize..9) {
-            let mut bytes = Vec::new();
-            put_slots(&mut bytes, word, mask);
+        fn slots_round_trip(word: u64, mask in 0u8..16, before in 0usize..3, after in 0usize..9) {
             let expected: Vec<u8> = (0..4)
                 .filter(|slot| mask >> slot & 1 == 1)
                 .flat_map(|slot| ((word >> (16 * slot)) as u16).to_le_bytes())
                 .collect();
-            prop_assert_eq!(&bytes, &expected);
-            prop_assert_eq!(bytes.len(), slots_len(mask));
-            bytes.resize(bytes.len() + tail, 0xAB);
-            let mut slots = Slots::new(&bytes);
-            prop_assert_eq!(slots.next(mask), word & slot_bits(mask));
-            prop_assert_eq!(slots.at, expected.len());
+            let mut bytes = alloc::vec![0xAB; before];
+            put_start(&mut bytes, gather(word, mask), slots_len(mask));
+            prop_assert_eq!(&bytes[before..], &expected);
+            bytes.resize(bytes.len() + after, 0xAB);
+            prop_assert_eq!(spread(window(&bytes, before), mask), word & slot_bits(mask));
+        }
+
+        #[test]
+        fn windows_end_in_zeros(bytes: Vec<u8>, at in 0usize..200) {
+            let mut padded = bytes.clone();
+            padded.resize(bytes.len().max(at) + 8, 0);
+            let expected = padded[at..].iter().take(8).rev().fold(0, |word, &b| word << 8 | u64::from(b));
+            prop_assert_eq!(window(&bytes, at), expected);
         }
     }
 }

@@ -3,14 +3,17 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 use core::iter::FusedIterator;
 
 use ckf_core::{BucketImage, TableDigest};
 
-use crate::codec::{self, Fields, Slots, Varints, put, put_slots, put_varint};
+use crate::codec::{
+    self, Fields, gather, low_bytes, put, put_start, short_len, slots_len, spread, window,
+};
 use crate::error::{DecodeError, EncodeError, Fault};
 use crate::frame::{Kind, SharedBody};
-use crate::layout::{self, MAX_PATCH, MIN_PATCH, delta as at, name};
+use crate::layout::{self, MAX_PATCH, delta as at, name};
 use crate::{Limits, Sequence};
 
 /// New values of some slots of one bucket: absolute, hence harmless to apply twice.
@@ -71,8 +74,10 @@ pub struct DeltaWriter {
     digest: TableDigest,
     /// The part being written: room for its fixed fields, then the heads of its patches.
     body: Vec<u8>,
-    /// The slots of its patches.
-    slots: Vec<u8>,
+    /// The gaps before its buckets.
+    gaps: Vec<u8>,
+    /// The values of its slots.
+    values: Vec<u8>,
     count: u32,
     next_part: u32,
     last_bucket: Option<u32>,
@@ -97,7 +102,8 @@ impl DeltaWriter {
             sequence,
             digest,
             body,
-            slots: Vec::new(),
+            gaps: Vec::new(),
+            values: Vec::new(),
             count: 0,
             next_part: 0,
             last_bucket: None,
@@ -125,15 +131,17 @@ impl DeltaWriter {
             return Err(EncodeError::Bucket { bucket, count: self.limits.bucket_count() });
         }
         let Some(patch) = Patch::between(bucket, before, after) else { return Ok(()) };
-        if self.count == self.limits.max_images()
-            || self.body.len() + self.slots.len() + MAX_PATCH > self.limits.max_body()
-        {
+        let len = self.body.len() + self.gaps.len() + self.values.len();
+        if self.count == self.limits.max_images() || len + MAX_PATCH > self.limits.max_body() {
             self.close(false)?;
         }
         // The first gap of a part is the bucket itself: each part can be read alone.
         let base = if self.count == 0 { 0 } else { self.last_bucket.unwrap_or(0) };
-        put_varint(&mut self.body, u64::from(bucket - base) << 4 | u64::from(patch.mask));
-        put_slots(&mut self.slots, patch.image.get(), patch.mask);
+        let gap = bucket - base;
+        let gap_len = short_len(gap);
+        self.body.push((gap_len as u8) << layout::HEAD_GAP_SHIFT | patch.mask);
+        put_start(&mut self.gaps, u64::from(gap), gap_len);
+        put_start(&mut self.values, gather(patch.image.get(), patch.mask), slots_len(patch.mask));
         self.count += 1;
         self.last_bucket = Some(bucket);
         self.digest = self.digest.replaced(bucket, before, after);
@@ -163,10 +171,12 @@ impl DeltaWriter {
         put(&mut self.body, at::COUNT, self.count.to_le_bytes());
         put(&mut self.body, at::PART, part.to_le_bytes());
         put(&mut self.body, at::FLAGS, flags.to_le_bytes());
-        self.body.extend_from_slice(&self.slots);
+        self.body.extend_from_slice(&self.gaps);
+        self.body.extend_from_slice(&self.values);
         self.parts.push(SharedBody::new(Kind::Delta, &self.body));
         self.body.truncate(at::LEN);
-        self.slots.clear();
+        self.gaps.clear();
+        self.values.clear();
         self.count = 0;
         self.next_part += 1;
         Ok(())
@@ -174,27 +184,23 @@ impl DeltaWriter {
 }
 
 /// A delta that was checked as a whole: order, bounds, counts, spelling. Reading it cannot fail.
-#[derive(Clone, Copy)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DeltaView<'a> {
     sequence: Sequence,
     digest: TableDigest,
     part: u16,
     last: bool,
-    count: u32,
     last_bucket: u32,
-    /// Heads, then slots.
-    patches: &'a [u8],
-    /// The slots alone.
-    slots: &'a [u8],
+    patches: Patches<'a>,
 }
 
 impl<'a> DeltaView<'a> {
     /// Checks a delta's body. Cost: one pass; allocates nothing.
     ///
     /// # Errors
-    /// [`DecodeError`] with any of the faults; see `docs/WIRE.md`.
+    /// [`DecodeError`] with nearly any of the faults; see `docs/WIRE.md`.
     pub fn parse(body: &'a [u8], limits: &Limits) -> Result<Self, DecodeError> {
-        let (fields, patches) = Fields::prefix(body, layout::header::LEN, at::LEN)?;
+        let (fields, rest) = Fields::prefix(body, layout::header::LEN, at::LEN)?;
         let sequence = fields.u64(at::SEQUENCE);
         if sequence == 0 {
             return Err(fields.value(at::SEQUENCE, 0));
@@ -211,25 +217,18 @@ impl<'a> DeltaView<'a> {
             let (value, limit) = (u64::from(count), u64::from(limits.max_images()));
             return Err(fields.error(at::COUNT, Fault::Limit { value, limit }));
         }
-        let needed = u64::from(count) * MIN_PATCH as u64;
-        if needed > patches.len() as u64 {
-            let (needed, left) = (u32::try_from(needed).unwrap_or(u32::MAX), patches.len() as u32);
-            return Err(fields.error(at::COUNT, Fault::Truncated { needed, left }));
-        }
-        let (last_bucket, slots) = check(patches, count, limits.bucket_count())?;
+        let patches = Patches::split(rest, count)?;
         Ok(Self {
             sequence: Sequence::new(sequence),
             digest: TableDigest::new(fields.u64(at::DIGEST)),
             part: fields.u16(at::PART),
             last: flags == layout::DELTA_LAST,
-            count,
-            last_bucket,
+            last_bucket: patches.check_buckets(limits.bucket_count())?,
             patches,
-            slots,
         })
     }
 
-    /// Number of the batch. It continues from the number before it, which is never 0's.
+    /// Number of the batch, never 0. The batch continues from the number before it.
     pub const fn sequence(&self) -> Sequence {
         self.sequence
     }
@@ -252,7 +251,7 @@ impl<'a> DeltaView<'a> {
     /// Number of patches, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a delta is never empty")]
     pub const fn len(&self) -> usize {
-        self.count as usize
+        self.patches.heads.len()
     }
 
     /// The highest bucket that is patched: where it is inside a table, all are.
@@ -261,45 +260,92 @@ impl<'a> DeltaView<'a> {
     }
 
     /// The patches, buckets strictly ascending.
-    pub const fn patches(&self) -> Patches<'a> {
-        Patches {
-            heads: Varints::new(self.patches),
-            slots: Slots::new(self.slots),
-            bucket: 0,
-            left: self.count,
-        }
+    pub fn patches(&self) -> Patches<'a> {
+        self.patches.clone()
     }
 }
 
-impl core::fmt::Debug for DeltaView<'_> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for DeltaView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeltaView")
             .field("sequence", &self.sequence)
+            .field("digest", &self.digest)
             .field("part", &self.part)
             .field("last", &self.last)
-            .field("count", &self.count)
-            .finish_non_exhaustive()
+            .field("patches", &self.patches.len())
+            .finish()
     }
 }
-
-impl PartialEq for DeltaView<'_> {
-    /// Whether the two say the same.
-    fn eq(&self, other: &Self) -> bool {
-        // The spelling is unique, so the bytes decide.
-        (self.sequence, self.digest, self.part, self.last, self.count, self.patches)
-            == (other.sequence, other.digest, other.part, other.last, other.count, other.patches)
-    }
-}
-
-impl Eq for DeltaView<'_> {}
 
 /// Iterator over a delta's patches.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Patches<'a> {
-    heads: Varints<'a>,
-    slots: Slots<'a>,
+    /// One byte a patch: its mask, and the length of its gap.
+    heads: &'a [u8],
+    gaps: &'a [u8],
+    values: &'a [u8],
+    /// The bucket of the last patch; 0 before the first one.
     bucket: u32,
-    left: u32,
+}
+
+impl<'a> Patches<'a> {
+    /// Splits what follows a delta's fixed fields into the three arrays that must fill it.
+    fn split(rest: &'a [u8], count: u32) -> Result<Self, DecodeError> {
+        let origin = layout::header::LEN + at::LEN;
+        let error = |field, at, fault| DecodeError { field, offset: (origin + at) as u32, fault };
+        let short = |field, at, needed: usize, left: usize| {
+            error(field, at, Fault::Truncated { needed: needed as u32, left: left as u32 })
+        };
+        let count = count as usize;
+        let Some((heads, rest)) = rest.split_at_checked(count) else {
+            return Err(short(name::HEADS, 0, count, rest.len()));
+        };
+        let (mut gaps_len, mut values_len) = (0, 0);
+        for (index, &head) in heads.iter().enumerate() {
+            let (mask, gap_len) = halves(head);
+            if mask == 0 || gap_len > layout::MAX_GAP {
+                return Err(error(name::HEADS, index, Fault::Value { value: u64::from(head) }));
+            }
+            gaps_len += gap_len;
+            values_len += slots_len(mask);
+        }
+        let Some((gaps, values)) = rest.split_at_checked(gaps_len) else {
+            return Err(short(name::GAPS, count, gaps_len, rest.len()));
+        };
+        if values.len() < values_len {
+            return Err(short(name::VALUES, count + gaps_len, values_len, values.len()));
+        }
+        if values.len() > values_len {
+            let fault = Fault::Trailing { count: (values.len() - values_len) as u32 };
+            return Err(error(name::VALUES, count + gaps_len + values_len, fault));
+        }
+        Ok(Self { heads, gaps, values, bucket: 0 })
+    }
+
+    /// Checks that buckets ascend, stay inside the table, and that gaps have no leading zeros.
+    /// Returns the last bucket.
+    fn check_buckets(&self, bucket_count: u32) -> Result<u32, DecodeError> {
+        let (mut bucket, mut at) = (0u64, 0);
+        for (index, &head) in self.heads.iter().enumerate() {
+            let (_, len) = halves(head);
+            let gap = low_bytes(window(self.gaps, at), len);
+            let repeats = gap == 0 && index > 0;
+            bucket += u64::from(gap);
+            if short_len(gap) != len || repeats || bucket >= u64::from(bucket_count) {
+                let fault = if short_len(gap) != len {
+                    Fault::Overlong
+                } else if repeats {
+                    Fault::Order { bucket: bucket as u32 }
+                } else {
+                    Fault::Bucket { bucket, count: bucket_count }
+                };
+                let offset = layout::header::LEN + at::LEN + self.heads.len() + at;
+                return Err(DecodeError { field: name::GAPS, offset: offset as u32, fault });
+            }
+            at += len;
+        }
+        Ok(bucket as u32)
+    }
 }
 
 impl Iterator for Patches<'_> {
@@ -307,59 +353,27 @@ impl Iterator for Patches<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Patch> {
-        self.left = self.left.checked_sub(1)?;
-        // Checked by `DeltaView::parse`: neither ends early nor overflows.
-        let head = self.heads.next().ok()?;
-        let mask = head as u8 & 15;
-        self.bucket = self.bucket.wrapping_add((head >> 4) as u32);
-        let image = BucketImage::new(self.slots.next(mask));
+        let (&head, heads) = self.heads.split_first()?;
+        let (mask, gap_len) = halves(head);
+        // `split` and `check_buckets` saw to it that nothing here is cut short or wraps.
+        self.heads = heads;
+        self.bucket = self.bucket.wrapping_add(low_bytes(window(self.gaps, 0), gap_len));
+        self.gaps = self.gaps.get(gap_len..).unwrap_or(&[]);
+        let image = BucketImage::new(spread(window(self.values, 0), mask));
+        self.values = self.values.get(slots_len(mask)..).unwrap_or(&[]);
         Some(Patch { bucket: self.bucket, mask, image })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
+        (self.heads.len(), Some(self.heads.len()))
     }
 }
 
 impl ExactSizeIterator for Patches<'_> {}
 impl FusedIterator for Patches<'_> {}
 
-/// Checks `count` patches that must fill `bytes`; returns the last bucket, and the slots alone.
-fn check(bytes: &[u8], count: u32, bucket_count: u32) -> Result<(u32, &[u8]), DecodeError> {
-    let error = |field, at: usize, fault| DecodeError {
-        field,
-        offset: (layout::header::LEN + at::LEN + at) as u32,
-        fault,
-    };
-    let mut heads = Varints::new(bytes);
-    let mut bucket = 0u64;
-    let mut needed = 0;
-    for index in 0..count {
-        let start = heads.at();
-        let head = heads.next().map_err(|fault| error(name::HEADS, start, fault))?;
-        let (gap, mask) = (head >> 4, head as u8 & 15);
-        let order = gap != 0 || index == 0;
-        bucket += gap;
-        if mask == 0 || !order || bucket >= u64::from(bucket_count) {
-            let fault = if mask == 0 {
-                Fault::Value { value: head }
-            } else if !order {
-                Fault::Order { bucket: bucket as u32 }
-            } else {
-                Fault::Bucket { bucket, count: bucket_count }
-            };
-            return Err(error(name::HEADS, start, fault));
-        }
-        needed += codec::slots_len(mask);
-    }
-    let slots = &bytes[heads.at()..];
-    if slots.len() < needed {
-        let fault = Fault::Truncated { needed: needed as u32, left: slots.len() as u32 };
-        return Err(error(name::VALUES, heads.at(), fault));
-    }
-    if slots.len() > needed {
-        let fault = Fault::Trailing { count: (slots.len() - needed) as u32 };
-        return Err(error(name::VALUES, heads.at() + needed, fault));
-    }
-    Ok((bucket as u32, slots))
+/// A patch's mask and the length of its gap.
+#[inline]
+const fn halves(head: u8) -> (u8, usize) {
+    (head & 15, (head >> layout::HEAD_GAP_SHIFT) as usize)
 }

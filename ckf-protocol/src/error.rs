@@ -125,13 +125,13 @@ pub enum Fault {
         /// The kind.
         kind: u8,
     },
-    /// A varint longer than its value needs, or longer than any value.
-    #[error("varint is not in its shortest form")]
+    /// A number of varying length with leading zeros.
+    #[error("number is not in its shortest form")]
     Overlong,
-    /// Patches are not in strictly ascending order of buckets.
-    #[error("bucket {bucket} repeats or goes back")]
+    /// A bucket is patched twice.
+    #[error("bucket {bucket} comes twice")]
     Order {
-        /// The bucket that comes twice.
+        /// The bucket.
         bucket: u32,
     },
     /// A bucket outside the table.

@@ -135,7 +135,7 @@ structure! {
 }
 
 structure! {
-    /// Heads and values of the patches follow.
+    /// Heads, gaps and values of the patches follow.
     delta: 24 {
         0 8 SEQUENCE "sequence",
         8 8 DIGEST "digest",
@@ -164,6 +164,7 @@ pub(crate) mod name {
     pub(crate) const FRAME: &str = "frame";
     pub(crate) const BODY: &str = "body";
     pub(crate) const HEADS: &str = "delta.heads";
+    pub(crate) const GAPS: &str = "delta.gaps";
     pub(crate) const VALUES: &str = "delta.values";
     pub(crate) const MASKS: &str = "snapshot_chunk.masks";
     pub(crate) const SLOTS: &str = "snapshot_chunk.slots";
@@ -176,10 +177,12 @@ pub(crate) const MAGIC: u16 = u16::from_le_bytes(*b"CK");
 pub(crate) const DELTA_LAST: u16 = 1;
 /// A heartbeat after which the producer publishes nothing more of what came before.
 pub(crate) const HEARTBEAT_DRAIN: u8 = 1;
-/// Fewest bytes of a patch: one of gap and mask, two of one slot.
-pub(crate) const MIN_PATCH: usize = 3;
-/// Most bytes of a patch: the widest gap with its mask takes 34 bits, four slots take 8 bytes.
-pub(crate) const MAX_PATCH: usize = 5 + 8;
+/// A patch's head: its mask in the low four bits, the length of its gap above them.
+pub(crate) const HEAD_GAP_SHIFT: u32 = 4;
+/// Most bytes of a gap.
+pub(crate) const MAX_GAP: usize = 4;
+/// Most bytes of a patch: head, gap, four slots.
+pub(crate) const MAX_PATCH: usize = 1 + MAX_GAP + 8;
 
 /// Codes of [`IdentitySource`](crate::IdentitySource).
 pub(crate) mod source {

@@ -9,7 +9,7 @@ use crate::layout::header;
 use crate::{ChunkView, DeltaView, LeaseId, Limits};
 
 /// One message. Borrows the frame's bytes where the content is large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message<'a> {
     /// Consumer to producer: asks for a lease.

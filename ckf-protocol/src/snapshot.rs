@@ -6,7 +6,7 @@ use core::iter::FusedIterator;
 use ckf_core::BucketImage;
 
 use crate::Limits;
-use crate::codec::{self, Fields, Slots, put, put_slots};
+use crate::codec::{Fields, gather, occupancy, put, put_start, slots_len, spread, window};
 use crate::error::{DecodeError, EncodeError, Fault};
 use crate::frame::{Kind, SharedBody};
 use crate::layout::{self, name, snapshot_chunk as at};
@@ -51,9 +51,9 @@ where
     put(&mut body, at::FIRST, first.to_le_bytes());
     put(&mut body, at::COUNT, (len as u32).to_le_bytes());
     for (index, word) in words.take(len).enumerate() {
-        let mask = codec::occupancy(word);
+        let mask = occupancy(word);
         body[at::LEN + index / 2] |= mask << (index % 2 * 4);
-        put_slots(&mut body, word, mask);
+        put_start(&mut body, gather(word, mask), slots_len(mask));
     }
     Ok(SharedBody::new(Kind::SnapshotChunk, &body))
 }
@@ -102,8 +102,7 @@ impl<'a> ChunkView<'a> {
             let fault = Fault::Value { value: u64::from(spare) };
             return Err(error(name::MASKS, masks_len - 1, fault));
         }
-        let needed: usize =
-            masks.iter().map(|&mask| codec::slots_len(mask) + codec::slots_len(mask >> 4)).sum();
+        let needed: usize = masks.iter().map(|&mask| slots_len(mask) + slots_len(mask >> 4)).sum();
         if slots.len() < needed {
             let fault = Fault::Truncated { needed: needed as u32, left: slots.len() as u32 };
             return Err(error(name::SLOTS, masks_len, fault));
@@ -134,7 +133,7 @@ impl<'a> ChunkView<'a> {
 
     /// The words of the buckets, the first bucket's first.
     pub const fn words(&self) -> Words<'a> {
-        Words { masks: self.masks, slots: Slots::new(self.slots), at: 0, end: self.count }
+        Words { masks: self.masks, slots: self.slots, at: 0, end: self.count }
     }
 
     /// The buckets and their images, ascending.
@@ -156,7 +155,7 @@ impl core::fmt::Debug for ChunkView<'_> {
 #[derive(Clone)]
 pub struct Words<'a> {
     masks: &'a [u8],
-    slots: Slots<'a>,
+    slots: &'a [u8],
     at: u32,
     end: u32,
 }
@@ -172,7 +171,9 @@ impl Iterator for Words<'_> {
         let mask = *self.masks.get(self.at as usize / 2)? >> (self.at % 2 * 4) & 15;
         self.at += 1;
         // Checked by `ChunkView::parse`: all occupied slots are there.
-        Some(self.slots.next(mask))
+        let word = spread(window(self.slots, 0), mask);
+        self.slots = self.slots.get(slots_len(mask)..).unwrap_or(&[]);
+        Some(word)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
