@@ -14,6 +14,7 @@
 
 pub mod certs;
 pub mod clock;
+pub mod dynamo;
 pub mod engine;
 pub mod http;
 pub mod identity;

@@ -8,6 +8,7 @@ use futures::{Stream, TryStreamExt};
 use tonic::transport::Channel;
 
 use crate::hosts::HostResult;
+use crate::hosts::dynamo::client::DynamoLink;
 use crate::hosts::proto::feed as proto;
 use crate::hosts::proto::feed::feed_client::FeedClient;
 use crate::hosts::tls::TlsFiles;
@@ -25,6 +26,8 @@ pub type Frames = Pin<Box<dyn Stream<Item = HostResult<Bytes>> + Send>>;
 pub enum Link {
     /// Over gRPC: one stream per lease.
     Grpc(FeedClient<Channel>),
+    /// Over gRPC, to a relay that speaks Dynamo's contract.
+    Dynamo(DynamoLink),
 }
 
 impl Link {
@@ -33,8 +36,7 @@ impl Link {
     /// # Errors
     /// An address or files that make no sense.
     pub fn grpc(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Self> {
-        let endpoint = channel(url, tls, keep_alive)?;
-        let client = FeedClient::new(endpoint).max_decoding_message_size(MAX_MESSAGE);
+        let client = FeedClient::new(channel(url, Some(tls), keep_alive)?).max_decoding_message_size(MAX_MESSAGE);
         Ok(Self::Grpc(client))
     }
 
@@ -50,6 +52,7 @@ impl Link {
                 let answer = tokio::time::timeout(OPEN, client.open(request)).await??;
                 Ok(Box::pin(answer.into_inner().map_ok(|message| message.frame).map_err(Into::into)))
             }
+            Self::Dynamo(link) => link.open(&subscribe).await,
         }
     }
 }
@@ -59,12 +62,14 @@ impl Link {
 ///
 /// # Errors
 /// An address or files that make no sense.
-pub fn channel(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Channel> {
-    let endpoint = Channel::from_shared(url.to_owned())?;
-    let host = endpoint.uri().host().ok_or("a relay needs a host")?;
-    let host = host.trim_matches(['[', ']']).to_owned();
+pub fn channel(url: &str, tls: Option<&TlsFiles>, keep_alive: Duration) -> HostResult<Channel> {
+    let mut endpoint = Channel::from_shared(url.to_owned())?;
+    if let Some(tls) = tls {
+        let host = endpoint.uri().host().ok_or("a relay needs a host")?;
+        let host = host.trim_matches(['[', ']']).to_owned();
+        endpoint = endpoint.tls_config(tls.client(&host)?)?;
+    }
     Ok(endpoint
-        .tls_config(tls.client(&host)?)?
         .connect_timeout(OPEN)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(keep_alive)

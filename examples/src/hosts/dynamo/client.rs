@@ -1,0 +1,117 @@
+//! Subscribing to a Dynamo relay.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use ckf_core::Format;
+use ckf_protocol::{IndexerDomainId, Limits, Message, PoolId, decode};
+use futures::{StreamExt, stream};
+use tokio::time::timeout;
+use tonic::transport::Channel;
+
+use super::import::Importer;
+use super::{MARKER, check_envelope, identity};
+use crate::hosts::HostResult;
+use crate::hosts::proto::dynamo as proto;
+use crate::hosts::proto::dynamo::kv_event_relay_client::KvEventRelayClient;
+use crate::hosts::router::link::Frames;
+
+/// Longest time for an answer to begin, and for the catalog to name the pool.
+const OPEN: Duration = Duration::from_secs(5);
+/// Bytes of one message at most: a full chunk of 4 MiB and its envelope.
+const MAX_MESSAGE: usize = 5 << 20;
+
+/// A way to one relay that speaks Dynamo's contract.
+#[derive(Clone, Debug)]
+pub struct DynamoLink {
+    client: KvEventRelayClient<Channel>,
+    /// What the relay's log calls this router.
+    subscriber: String,
+}
+
+impl DynamoLink {
+    /// Over a connection that is made when it is needed.
+    pub fn new(channel: Channel, subscriber: String) -> Self {
+        let client = KvEventRelayClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        Self { client, subscriber }
+    }
+
+    /// Subscribes to the pool that our Subscribe frame names, whatever its present producer is, and
+    /// gives its stream in our frames.
+    ///
+    /// # Errors
+    /// No connection, another contract, no such pool.
+    pub async fn open(&self, subscribe: &[u8]) -> HostResult<Frames> {
+        let Message::Subscribe(subscribe) = decode(subscribe, &Limits::default())? else {
+            return Err("not a Subscribe frame".into());
+        };
+        let pool = subscribe.expected.pool;
+        let found = self.find(|_, id| id == pool);
+        let producer = timeout(OPEN, found).await??.producer.ok_or("a pool without producer")?;
+        let mut importer = Importer::new(&subscribe, producer.clone())?;
+        let request = proto::SubscribeKvPoolRequest {
+            subscriber_id: self.subscriber.clone(),
+            expected_producer: Some(producer),
+            contract_marker: MARKER,
+        };
+        let answer = timeout(OPEN, self.client.clone().subscribe_kv_pool(request)).await??;
+        let frames = answer.into_inner().flat_map(move |update| {
+            let frames = update.map_err(Into::into).and_then(|update| Ok(importer.handle(&update)?));
+            stream::iter(match frames {
+                Ok(frames) => frames.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error)],
+            })
+        });
+        Ok(Box::pin(frames.scan(false, |failed, frame: HostResult<Bytes>| {
+            // Nothing counts after the first error.
+            let over = std::mem::replace(failed, frame.is_err());
+            std::future::ready((!over).then_some(frame))
+        })))
+    }
+
+    /// The domain and format of the relay's pool for this model and block size.
+    ///
+    /// # Errors
+    /// No connection, another contract, or no such pool in time.
+    pub async fn discover(&self, model: &str, block_size: u32) -> HostResult<(IndexerDomainId, Format)> {
+        let serves = |pool: &proto::KvPoolDescriptor, _| {
+            let names = |registration: &proto::ModelRegistration| {
+                registration.canonical_model_id == model
+                    || registration.aliases.iter().any(|alias| alias == model)
+            };
+            let standard = proto::KvQueryHashFormat::DynamoStandardV1;
+            pool.query_semantics.is_some_and(|semantics| {
+                semantics.kv_block_size == block_size && semantics.hash_format() == standard
+            }) && pool.registrations.iter().any(names)
+        };
+        let pool = timeout(OPEN, self.find(serves)).await??;
+        let identity = identity(pool.producer.as_ref().ok_or("a pool without producer")?)?;
+        Ok((identity.pool.domain, identity.format))
+    }
+
+    /// Waits until the catalog names a pool like that. Pools that make no sense are passed over.
+    async fn find(
+        &self,
+        wanted: impl Fn(&proto::KvPoolDescriptor, PoolId) -> bool,
+    ) -> HostResult<proto::KvPoolDescriptor> {
+        let mut client = self.client.clone();
+        let info = client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await?;
+        let info = info.into_inner();
+        check_envelope(info.contract_marker, info.protocol_version)?;
+        let request = proto::WatchKvPoolCatalogRequest {
+            subscriber_id: self.subscriber.clone(),
+            contract_marker: MARKER,
+        };
+        let mut catalog = client.watch_kv_pool_catalog(request).await?.into_inner();
+        while let Some(update) = catalog.message().await? {
+            check_envelope(update.contract_marker, update.protocol_version)?;
+            for pool in update.snapshot.unwrap_or_default().pools {
+                let id = pool.producer.as_ref().and_then(|producer| identity(producer).ok());
+                if id.is_some_and(|identity| wanted(&pool, identity.pool)) {
+                    return Ok(pool);
+                }
+            }
+        }
+        Err("the catalog ended".into())
+    }
+}
