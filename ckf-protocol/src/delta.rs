@@ -1,19 +1,16 @@
-//! Stop 6: a batch on the wire. In goes what a producer sealed; out comes, on the other side, a
-//! view that was checked once and then cannot fail. Next stop: `ckf-consumer/src/session`.
+//! Stop 6, read side: a delta as a view that was checked once and then cannot fail. In come a
+//! frame's bytes; out go patches. Next stop: `ckf-consumer/src/session`.
 
-use alloc::vec;
-use alloc::vec::Vec;
 use core::fmt;
 use core::iter::FusedIterator;
 
 use ckf_core::{BucketImage, TableDigest};
 
-use crate::codec::{
-    self, Fields, gather, low_bytes, put, put_start, short_len, slots_len, spread, window,
-};
-use crate::error::{DecodeError, EncodeError, Fault};
-use crate::frame::{Kind, SharedBody};
-use crate::layout::{self, MAX_PATCH, delta as at, name};
+use crate::codec::{self, Fields, low_bytes, short_len, slots_len, spread, window};
+use crate::delta_writer::PartWriter;
+use crate::error::{DecodeError, Fault};
+use crate::frame::SharedBody;
+use crate::layout::{self, delta as at, name};
 use crate::{Limits, Sequence};
 
 /// New values of some slots of one bucket: absolute, hence harmless to apply twice.
@@ -44,142 +41,6 @@ impl Patch {
     #[must_use]
     pub const fn apply(&self, before: BucketImage) -> BucketImage {
         BucketImage::new(before.get() & !codec::slot_bits(self.mask) | self.image.get())
-    }
-}
-
-/// Encodes one batch, in as many parts as the limits ask for.
-///
-/// ```
-/// use ckf_core::{BucketImage, TableDigest};
-/// use ckf_protocol::{DeltaWriter, LeaseId, Limits, Message, Sequence, decode};
-///
-/// let limits = Limits::default();
-/// let mut writer = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, &limits);
-/// writer.push(7, BucketImage::EMPTY, BucketImage::new(0xABCD))?;
-/// let batch = writer.finish()?;
-///
-/// // Encoded once, framed for each subscriber.
-/// let lease = LeaseId::new(99).expect("not 0");
-/// let bytes = batch.parts[0].frame(lease).to_bytes();
-/// let Message::Delta { delta, .. } = decode(&bytes, &limits)? else { panic!("a delta") };
-/// assert!(delta.last());
-/// assert_eq!(delta.digest(), batch.digest);
-/// assert_eq!(delta.patches().next().map(|patch| patch.bucket), Some(7));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct DeltaWriter {
-    limits: Limits,
-    sequence: Sequence,
-    digest: TableDigest,
-    /// The part being written: room for its fixed fields, then the heads of its patches.
-    body: Vec<u8>,
-    /// The gaps before its buckets.
-    gaps: Vec<u8>,
-    /// The values of its slots.
-    values: Vec<u8>,
-    count: u32,
-    next_part: u32,
-    last_bucket: Option<u32>,
-    parts: Vec<SharedBody>,
-}
-
-/// An encoded batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeltaParts {
-    /// The bodies, to be sent in this order; none when nothing changed.
-    pub parts: Vec<SharedBody>,
-    /// Digest of the table after the batch.
-    pub digest: TableDigest,
-}
-
-impl DeltaWriter {
-    /// Starts batch `sequence`; `digest` is that of the table after the batch before it.
-    pub fn new(sequence: Sequence, digest: TableDigest, limits: &Limits) -> Self {
-        let body = vec![0; at::LEN];
-        Self {
-            limits: *limits,
-            sequence,
-            digest,
-            body,
-            gaps: Vec::new(),
-            values: Vec::new(),
-            count: 0,
-            next_part: 0,
-            last_bucket: None,
-            parts: Vec::new(),
-        }
-    }
-
-    /// Adds a bucket: its image as published before, its image now. Only the slots that differ are
-    /// written; a bucket with none is left out. Buckets come in ascending order.
-    ///
-    /// # Errors
-    /// [`EncodeError::Order`], [`EncodeError::Bucket`], [`EncodeError::TooManyParts`]; the bucket
-    /// is then not in the batch.
-    #[inline]
-    pub fn push(
-        &mut self,
-        bucket: u32,
-        before: BucketImage,
-        after: BucketImage,
-    ) -> Result<(), EncodeError> {
-        if self.last_bucket.is_some_and(|last| bucket <= last) {
-            return Err(EncodeError::Order { bucket });
-        }
-        if bucket >= self.limits.bucket_count() {
-            return Err(EncodeError::Bucket { bucket, count: self.limits.bucket_count() });
-        }
-        let Some(patch) = Patch::between(bucket, before, after) else { return Ok(()) };
-        let len = self.body.len() + self.gaps.len() + self.values.len();
-        if self.count == self.limits.max_images() || len + MAX_PATCH > self.limits.max_body() {
-            self.close(false)?;
-        }
-        // The first gap of a part is the bucket itself: each part can be read alone.
-        let base = if self.count == 0 { 0 } else { self.last_bucket.unwrap_or(0) };
-        let gap = bucket - base;
-        let gap_len = short_len(gap);
-        self.body.push((gap_len as u8) << layout::HEAD_GAP_SHIFT | patch.mask);
-        put_start(&mut self.gaps, u64::from(gap), gap_len);
-        put_start(&mut self.values, gather(patch.image.get(), patch.mask), slots_len(patch.mask));
-        self.count += 1;
-        self.last_bucket = Some(bucket);
-        self.digest = self.digest.replaced(bucket, before, after);
-        Ok(())
-    }
-
-    /// The encoded batch.
-    ///
-    /// # Errors
-    /// [`EncodeError::Sequence`] for batch 0, which does not exist: it would continue from nothing.
-    pub fn finish(mut self) -> Result<DeltaParts, EncodeError> {
-        if self.sequence == Sequence::ZERO {
-            return Err(EncodeError::Sequence);
-        }
-        if self.count > 0 {
-            self.close(true)?;
-        }
-        Ok(DeltaParts { parts: self.parts, digest: self.digest })
-    }
-
-    /// Ends the current part.
-    fn close(&mut self, last: bool) -> Result<(), EncodeError> {
-        let part = u16::try_from(self.next_part).map_err(|_| EncodeError::TooManyParts)?;
-        let flags = if last { layout::DELTA_LAST } else { 0 };
-        put(&mut self.body, at::SEQUENCE, self.sequence.get().to_le_bytes());
-        put(&mut self.body, at::DIGEST, self.digest.get().to_le_bytes());
-        put(&mut self.body, at::COUNT, self.count.to_le_bytes());
-        put(&mut self.body, at::PART, part.to_le_bytes());
-        put(&mut self.body, at::FLAGS, flags.to_le_bytes());
-        self.body.extend_from_slice(&self.gaps);
-        self.body.extend_from_slice(&self.values);
-        self.parts.push(SharedBody::new(Kind::Delta, &self.body));
-        self.body.truncate(at::LEN);
-        self.gaps.clear();
-        self.values.clear();
-        self.count = 0;
-        self.next_part += 1;
-        Ok(())
     }
 }
 
@@ -257,6 +118,13 @@ impl<'a> DeltaView<'a> {
     /// The highest bucket that is patched: where it is inside a table, all are.
     pub const fn last_bucket(&self) -> u32 {
         self.last_bucket
+    }
+
+    /// A body that says the same, made from what was read.
+    pub(crate) fn to_body(&self) -> SharedBody {
+        let mut writer = PartWriter::new();
+        self.patches().for_each(|patch| writer.push(&patch));
+        writer.close(self.sequence, self.digest, self.part, self.last)
     }
 
     /// The patches, buckets strictly ascending.

@@ -36,6 +36,7 @@ mod checksum;
 mod codec;
 mod control;
 mod delta;
+mod delta_writer;
 mod error;
 mod frame;
 mod ids;
@@ -51,7 +52,8 @@ pub use control::{
     Heartbeat, Reject, RejectReason, Retire, RetireReason, SnapshotBegin, SnapshotEnd, Subscribe,
     Unsubscribe,
 };
-pub use delta::{DeltaParts, DeltaView, DeltaWriter, Patch, Patches};
+pub use delta::{DeltaView, Patch, Patches};
+pub use delta_writer::{DeltaParts, DeltaWriter};
 pub use error::{DecodeError, EncodeError, Fault, LaneError, ManifestError};
 pub use frame::{Frame, Header, Kind, SharedBody, peek_header};
 pub use ids::{

@@ -4,7 +4,7 @@ use crate::control::{
     Heartbeat, Reject, Retire, SnapshotBegin, SnapshotEnd, Subscribe, Unsubscribe,
 };
 use crate::error::{DecodeError, Fault};
-use crate::frame::{Header, Kind, peek_header};
+use crate::frame::{Frame, Header, Kind, peek_header};
 use crate::layout::header;
 use crate::{ChunkView, DeltaView, LeaseId, Limits};
 
@@ -70,6 +70,21 @@ impl Message<'_> {
             Self::Delta { .. } => Kind::Delta,
             Self::Heartbeat { .. } => Kind::Heartbeat,
             Self::Retire { .. } => Kind::Retire,
+        }
+    }
+
+    /// The frame that says it, made from what was read: equal to the frame that it came in.
+    pub fn to_frame(&self) -> Frame {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.to_frame(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.to_frame(),
+            Self::Reject(reject) => reject.to_frame(),
+            Self::SnapshotBegin(begin) => begin.to_frame(),
+            Self::SnapshotChunk { lease, chunk } => chunk.to_body().frame(*lease),
+            Self::SnapshotEnd { lease, end } => end.to_body().frame(*lease),
+            Self::Delta { lease, delta } => delta.to_body().frame(*lease),
+            Self::Heartbeat { lease, heartbeat } => heartbeat.to_body().frame(*lease),
+            Self::Retire { lease, retire } => retire.to_body().frame(*lease),
         }
     }
 

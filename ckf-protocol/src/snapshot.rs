@@ -44,6 +44,11 @@ where
         let bucket = u32::try_from(end - 1).unwrap_or(u32::MAX);
         return Err(EncodeError::Bucket { bucket, count: limits.bucket_count() });
     }
+    Ok(chunk_body(first, words))
+}
+
+fn chunk_body(first: u32, words: impl ExactSizeIterator<Item = u64>) -> SharedBody {
+    let len = words.len();
     let slots_at = at::LEN + len.div_ceil(2);
     // Eight bytes more than full buckets take: each write is a whole word.
     let mut body = Vec::with_capacity(slots_at + len * 8 + 8);
@@ -55,7 +60,7 @@ where
         body[at::LEN + index / 2] |= mask << (index % 2 * 4);
         put_start(&mut body, gather(word, mask), slots_len(mask));
     }
-    Ok(SharedBody::new(Kind::SnapshotChunk, &body))
+    SharedBody::new(Kind::SnapshotChunk, &body)
 }
 
 /// A snapshot chunk that was checked as a whole. Reading it cannot fail.
@@ -129,6 +134,11 @@ impl<'a> ChunkView<'a> {
     #[expect(clippy::len_without_is_empty, reason = "a chunk is never empty")]
     pub const fn len(&self) -> usize {
         self.count as usize
+    }
+
+    /// A body that says the same, made from what was read.
+    pub(crate) fn to_body(self) -> SharedBody {
+        chunk_body(self.first, self.words())
     }
 
     /// The words of the buckets, the first bucket's first.
