@@ -42,6 +42,9 @@ pub struct Args {
     pub only: Option<Part>,
     pub traces: Option<PathBuf>,
     pub json: bool,
+    /// Internal: run one cell of the load test, this side at this rate.
+    pub cell: Option<String>,
+    pub rate: f64,
 }
 
 impl Args {
@@ -54,6 +57,8 @@ impl Args {
             only: None,
             traces: None,
             json: false,
+            cell: None,
+            rate: 0.0,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -65,6 +70,8 @@ impl Args {
                 "--only" => args.only = Some(Part::parse(&value()?)?),
                 "--traces" => args.traces = Some(value()?.into()),
                 "--json" => args.json = true,
+                "--cell" => args.cell = Some(value()?),
+                "--rate" => args.rate = value()?.parse().map_err(|_| "--rate: no number")?,
                 _ => return Err(format!("unknown option `{word}`")),
             }
         }
@@ -87,6 +94,11 @@ impl Args {
             )
         };
         self.traces.clone().unwrap_or_else(|| shared().join("data/traces"))
+    }
+
+    /// The trace of the load test.
+    pub fn conversation(&self) -> PathBuf {
+        self.trace_folder().join("mooncake_fast25_conversation.jsonl")
     }
 }
 

@@ -18,8 +18,11 @@ use dynamo_kv_router::protocols::{
 };
 use dynamo_kv_router::{ConcurrentRadixTreeCompressed, LocalBlockHash, RouterEvent, SyncIndexer};
 
+use crate::load;
 use crate::measure::Clock;
 use crate::producer::Subject;
+use crate::schedule::{POOLS, Step};
+use crate::wire::Publishing;
 use crate::workload::{Chain, Depths, MAX_LANES, Query, Workload};
 
 /// Lanes that [`GlobalCkfIndexer`] is compiled for.
@@ -267,5 +270,85 @@ impl Subject for Producer {
 
     fn edges(&self) -> usize {
         self.0.stats().aggregation().contribution_count()
+    }
+}
+
+impl Publishing for Producer {
+    fn snapshot_bytes(&mut self) -> usize {
+        const CHUNK_BUCKETS: usize = 524_288;
+        let (_, words) = self.0.barrier_snapshot().expect("memory");
+        words.chunks(CHUNK_BUCKETS).map(|chunk| 48 + 16 + 8 * chunk.len()).sum()
+    }
+
+    fn published_bytes(&mut self, event: RouterEvent) -> usize {
+        match self.apply(event) {
+            0 => 0,
+            images => 48 + 12 + 12 * images,
+        }
+    }
+}
+
+/// Producers and consumer of the load test.
+pub struct Load;
+
+/// All producers, each with the lane it feeds.
+pub struct LoadWriter(Vec<(DcCkfState, FilterLane)>);
+
+impl load::Subject for Load {
+    type Request = Vec<LocalBlockHash>;
+    type Event = RouterEvent;
+    type Writer = LoadWriter;
+    type Reader = GlobalCkfIndexer;
+
+    fn start(blocks_per_pool: usize) -> (LoadWriter, GlobalCkfIndexer) {
+        let config = CkfConfig::new(blocks_per_pool);
+        let state = || DcCkfState::new(config).expect("memory");
+        let filter = Filter::new(POOLS, state().format());
+        let pair = |mut lane: FilterLane| {
+            let mut state = state();
+            lane.install(state.barrier_snapshot().expect("memory").1);
+            (state, lane)
+        };
+        (LoadWriter(filter.lanes.into_iter().map(pair).collect()), filter.indexer)
+    }
+
+    fn request(chain: &Chain) -> Vec<LocalBlockHash> {
+        chain.local.iter().copied().map(LocalBlockHash).collect()
+    }
+
+    fn events(step: &Step) -> Vec<RouterEvent> {
+        let mut events = Vec::new();
+        if step.held < step.chain.local.len() {
+            events.push(store_event(
+                step.member as u64,
+                &step.chain,
+                step.held,
+                step.chain.local.len(),
+            ));
+        }
+        if !step.evicted.is_empty() {
+            events.push(remove_event(step.member as u64, &step.evicted));
+        }
+        events
+    }
+
+    fn write(writer: &mut LoadWriter, pool: usize, event: RouterEvent) {
+        let (state, lane) = &mut writer.0[pool];
+        // A full filter leaves blocks out and says so; that is no failure of the stream.
+        if let Some(batch) = state.apply_event(event).into_publication() {
+            lane.apply(&batch);
+        }
+    }
+
+    fn find(reader: &GlobalCkfIndexer, request: &Vec<LocalBlockHash>) -> u32 {
+        let result = reader.find_prefix_matches(request).expect("lanes are ready");
+        result.lanes().iter().flatten().map(|lane| lane.prefix_depth()).max().unwrap_or(0)
+    }
+
+    fn drained(writer: &LoadWriter) -> bool {
+        writer.0.iter().all(|(state, lane)| {
+            !state.has_pending_publication()
+                && lane.ingestor.installed_sequence() == Some(lane.sequence)
+        })
     }
 }

@@ -7,6 +7,7 @@ use crate::workload::{Chain, Query, Workload};
 /// The run-compressed exact index. Worker ids are the lanes.
 pub struct ChainIdx {
     pub index: ChainIndex,
+    pub lanes: usize,
 }
 
 impl ChainIdx {
@@ -27,7 +28,7 @@ impl ChainIdx {
                 .apply_stored(place.lane as u32, &blocks, parent, &mut maps[place.lane])
                 .expect("parents are stored first");
         }
-        Self { index }
+        Self { index, lanes }
     }
 
     /// What the index says it took from the allocator.

@@ -1,20 +1,15 @@
 //! Lookups: every index over the same queries, in alternating rounds.
 
 use std::hint::black_box;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use dynamo_kv_router::protocols::compute_seq_hash_for_block;
-use dynamo_kv_router::{RouterEvent, SyncIndexer};
 use serde_json::{Map, Value, json};
 
-use crate::dynamo::{self, Filter, Tree};
-use crate::kvindex::{self, ChainIdx};
 use crate::measure::{Clock, Memory, Polluter, Samples, Summary, pin, round1};
-use crate::ours;
-use crate::workload::{Depths, MAX_LANES, Query, Workload, fresh_chain};
+use crate::ours::Ours;
+use crate::peers::Peers;
+use crate::workload::{Depths, Query, Workload};
 
 /// What an index cost to build and to hold.
 #[derive(Clone, Default)]
@@ -46,7 +41,7 @@ pub struct Row {
     /// Requests answered by one call.
     per_call: usize,
     /// Times every call of one round.
-    round: Box<dyn Fn(&mut Samples)>,
+    time: Box<dyn Fn() -> Samples>,
     depths: Option<Box<dyn Fn(usize) -> Depths>>,
     cost: Option<Cost>,
     samples: Samples,
@@ -70,22 +65,29 @@ impl Row {
         requests: Vec<Q>,
         call: impl Fn(&[Q]) -> R + 'static,
     ) -> Self {
-        let round = move |samples: &mut Samples| {
+        let time = move || {
+            let mut samples = Samples::default();
+            samples.reserve(requests.len() / per_call);
             for batch in requests.chunks_exact(per_call) {
                 let before = Clock::ticks();
                 black_box(call(black_box(batch)));
                 samples.push(Clock::ticks() - before);
             }
+            samples
         };
         Self {
             name,
             per_call,
-            round: Box::new(round),
+            time: Box::new(time),
             depths: None,
             cost: None,
             samples: Samples::default(),
             first_round_p50: 0.0,
         }
+    }
+
+    fn round(&self) -> Samples {
+        (self.time)()
     }
 
     /// Lets the row's answers to query `n` be compared with the truth.
@@ -110,26 +112,27 @@ pub struct Options {
     pub writer: bool,
 }
 
+/// Indexes filled with one workload: ours, or the peers'.
+pub trait Side: Sized {
+    fn build(workload: &dyn Workload) -> Self;
+    /// Every way of calling every index.
+    fn rows(&self, queries: &[Query]) -> Vec<Row>;
+    /// Rows to be measured while lane 0 is written, with the writer of each.
+    fn written(self, workload: &dyn Workload, queries: &[Query]) -> Vec<(Row, Writer)>;
+}
+
 /// Runs all rows over one workload. Keys of the result: the rows' names, `busy`, `workload`.
 pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<String, Value> {
-    let queries: Rc<[Query]> = workload.queries(options.queries).into();
-    let mut ours = ours::lookup_rows(workload, &queries);
-    let mut theirs = peer_rows(workload, &queries);
-    // Alternate, so that no index profits from the row before having touched the same lines.
-    let mut rows = Vec::new();
-    while !ours.is_empty() || !theirs.is_empty() {
-        rows.extend(ours.drain(..ours.len().min(1)));
-        rows.extend(theirs.drain(..theirs.len().min(1)));
-    }
+    let queries = workload.queries(options.queries);
+    let (ours, theirs) = (Ours::build(workload), Peers::build(workload));
+    let mut rows = alternate(ours.rows(&queries), theirs.rows(&queries));
     let mut polluter = Polluter::new();
     for round in 0..options.rounds {
         let turn = round % rows.len();
         rows.rotate_left(turn);
         for row in &mut rows {
-            let mut samples = Samples::default();
-            samples.reserve(queries.len());
             polluter.run();
-            (row.round)(&mut samples);
+            let mut samples = row.round();
             if round == 0 {
                 row.first_round_p50 = samples.summary(clock, row.per_call as f64).p50;
             }
@@ -143,6 +146,14 @@ pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<
         out.insert(row.name.into(), row_json(row, &summary, &queries, clock));
     }
     drop(rows);
+    if options.writer {
+        let mut busy = Map::new();
+        let ours = ours.written(workload, &queries).into_iter();
+        for (row, writer) in ours.chain(theirs.written(workload, &queries)) {
+            busy.insert(row.name.into(), with_writer(&row, writer, &mut polluter, clock));
+        }
+        out.insert("busy".into(), busy.into());
+    }
     let blocks: usize = queries.iter().map(|query| query.chain.local.len()).sum();
     out.insert(
         "workload".into(),
@@ -152,10 +163,20 @@ pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<
             "mean_query_blocks": round1(blocks as f64 / queries.len().max(1) as f64),
         }),
     );
-    if options.writer {
-        out.insert("busy".into(), busy(workload, &queries, clock));
-    }
     out
+}
+
+/// One of each in turn.
+fn alternate(ours: Vec<Row>, theirs: Vec<Row>) -> Vec<Row> {
+    let (mut ours, mut theirs) = (ours.into_iter(), theirs.into_iter());
+    let mut rows = Vec::new();
+    loop {
+        let pair = [ours.next(), theirs.next()];
+        if pair.iter().all(Option::is_none) {
+            return rows;
+        }
+        rows.extend(pair.into_iter().flatten());
+    }
 }
 
 fn row_json(row: &Row, summary: &Summary, queries: &[Query], clock: &Clock) -> Value {
@@ -193,117 +214,6 @@ fn row_json(row: &Row, summary: &Summary, queries: &[Query], clock: &Clock) -> V
     json
 }
 
-fn peer_rows(workload: &dyn Workload, queries: &Rc<[Query]>) -> Vec<Row> {
-    let local = || dynamo::local_hashes(queries);
-    let content = || kvindex::content_hashes(queries);
-    let mut rows = Vec::new();
-    if workload.lanes() <= dynamo::FILTER_LANES {
-        let ((filter, installs), mut cost) = Cost::of(|| Filter::build(workload));
-        cost.own = Some(filter.own_bytes());
-        cost.installs = installs;
-        let (filter, checked) = (Rc::new(filter), local());
-        let same = Rc::clone(&filter);
-        rows.push(
-            Row::single("dynamo.filter", local(), move |query| filter.find(query))
-                .checked(move |number| same.depths(&checked[number]))
-                .costing(&cost),
-        );
-    }
-    let (chain, mut cost) = Cost::of(|| ChainIdx::build(workload));
-    cost.own = Some(chain.own_bytes());
-    let chain = Rc::new(chain);
-    let (calls, same, checked) = (Rc::clone(&chain), Rc::clone(&chain), content());
-    let row = if workload.lanes() <= 16 {
-        Row::single("kvindex.chain", content(), move |query| calls.score::<16>(query))
-    } else {
-        Row::single("kvindex.chain", content(), move |query| calls.score::<MAX_LANES>(query))
-    };
-    rows.push(row.checked(move |number| same.score(&checked[number])).costing(&cost));
-    let (tree, cost) = Cost::of(|| Tree::build(workload));
-    let tree = Rc::new(tree);
-    let (calls, same, checked) = (Rc::clone(&tree), tree, local());
-    rows.push(
-        Row::single("dynamo.tree", local(), move |query| calls.index.find_matches(query, false))
-            .checked(move |number| same.depths(&checked[number]))
-            .costing(&cost),
-    );
-    let hash = |query: &Vec<_>| compute_seq_hash_for_block(query);
-    rows.push(Row::single("dynamo.hashing", local(), hash));
-    let calls = chain;
-    rows.push(Row::single("kvindex.find_matches", content(), move |query| {
-        calls.index.find_matches(query, false)
-    }));
-    rows
-}
-
-/// Each index idle, then with a second thread storing and removing in lane 0 at full speed.
-fn busy(workload: &dyn Workload, queries: &Rc<[Query]>, clock: &Clock) -> Value {
-    let mut out = Map::new();
-    if let Some((row, writer)) = ours::lookup_with_writer(workload, queries) {
-        out.insert(row.name.into(), with_writer(&row, writer, clock));
-    }
-    for peer in [filter_with_writer, chain_with_writer, tree_with_writer] {
-        if let Some((row, writer)) = peer(workload, queries) {
-            out.insert(row.name.into(), with_writer(&row, writer, clock));
-        }
-    }
-    out.into()
-}
-
-fn filter_with_writer(workload: &dyn Workload, queries: &Rc<[Query]>) -> Option<(Row, Writer)> {
-    if workload.lanes() > dynamo::FILTER_LANES {
-        return None;
-    }
-    let (mut filter, _) = Filter::build(workload);
-    let (mut lane, mut state) = filter.take_first_lane(workload);
-    let batches: Vec<_> =
-        dynamo_writes().filter_map(|event| state.apply_event(event).into_publication()).collect();
-    let row = Row::single("dynamo.filter", dynamo::local_hashes(queries), move |query| {
-        filter.find(query)
-    });
-    let write = move || batches.iter().map(|batch| lane.apply(batch)).count();
-    Some((row, Box::new(write)))
-}
-
-fn chain_with_writer(workload: &dyn Workload, queries: &Rc<[Query]>) -> Option<(Row, Writer)> {
-    let index = Arc::new(ChainIdx::build(workload));
-    let reads = Arc::clone(&index);
-    let row = Row::single("kvindex.chain", kvindex::content_hashes(queries), move |query| {
-        reads.score::<MAX_LANES>(query)
-    });
-    let writes: Vec<_> = (0..WRITES)
-        .map(|write| {
-            let (number, store) = nth_write(write);
-            (fresh_chain(number, WRITE_BLOCKS), store)
-        })
-        .collect();
-    let write = move || index.write(0, &writes);
-    Some((row, Box::new(write)))
-}
-
-fn tree_with_writer(workload: &dyn Workload, queries: &Rc<[Query]>) -> Option<(Row, Writer)> {
-    let tree = Tree::build(workload);
-    let index = Arc::clone(&tree.index);
-    let row = Row::single("dynamo.tree", dynamo::local_hashes(queries), move |query| {
-        tree.index.find_matches(query, false)
-    });
-    let events: Vec<_> = dynamo_writes().collect();
-    let write = move || dynamo::run_worker(&index, events);
-    Some((row, Box::new(write)))
-}
-
-fn dynamo_writes() -> impl Iterator<Item = RouterEvent> {
-    (0..WRITES).map(|write| {
-        let (number, store) = nth_write(write);
-        let chain = fresh_chain(number, WRITE_BLOCKS);
-        if store {
-            dynamo::store_event(0, &chain, 0, WRITE_BLOCKS)
-        } else {
-            dynamo::remove_event(0, &chain.sequence)
-        }
-    })
-}
-
 /// Deltas that a writer applies while queries run, and the blocks of each.
 pub const WRITES: usize = 40_000;
 pub const WRITE_BLOCKS: usize = 128;
@@ -322,13 +232,11 @@ pub fn nth_write(write: usize) -> (usize, bool) {
 /// Writes everything it has at full speed; returns the number of deltas or events.
 pub type Writer = Box<dyn FnOnce() -> usize + Send>;
 
-fn with_writer(row: &Row, writer: Writer, clock: &Clock) -> Value {
-    let mut polluter = Polluter::new();
+/// The row idle, then with a second thread writing at full speed.
+fn with_writer(row: &Row, writer: Writer, polluter: &mut Polluter, clock: &Clock) -> Value {
     let mut round = || {
-        let mut samples = Samples::default();
         polluter.run();
-        (row.round)(&mut samples);
-        samples
+        row.round()
     };
     let mut idle = Samples::default();
     for _ in 0..3 {

@@ -4,11 +4,18 @@
 
 mod args;
 mod dynamo;
+mod filter;
 mod kvindex;
+mod load;
 mod lookups;
 mod measure;
 mod ours;
+mod peers;
 mod producer;
+mod schedule;
+mod tables;
+mod targets;
+mod wire;
 mod workload;
 
 use serde_json::{Map, Value, json};
@@ -18,6 +25,8 @@ use crate::lookups::Options;
 use crate::measure::Clock;
 use crate::workload::{Families, QueryLength, Trace};
 
+const MILLION: usize = 1_000_000;
+
 fn main() {
     let args = match Args::parse(std::env::args().skip(1)) {
         Ok(args) => args,
@@ -26,6 +35,16 @@ fn main() {
             std::process::exit(2);
         }
     };
+    if let Some(side) = &args.cell {
+        match load::cell(side, &args.conversation(), args.blocks_per_lane, args.rate) {
+            Ok(found) => println!("{found}"),
+            Err(message) => {
+                eprintln!("{message}");
+                std::process::exit(1);
+            }
+        }
+        return;
+    }
     measure::pin(0);
     let clock = Clock::calibrate();
     let mut out = Map::new();
@@ -35,20 +54,59 @@ fn main() {
     if args.wants(Part::Producer) {
         progress("producer");
         let size = args.blocks_per_lane;
-        let sizes = [size / 10, size, 10 * size].map(|size| size.min(10_000_000));
-        out.insert("producer".into(), producer::compare(&sizes, size.min(1_000_000), &clock));
+        let sizes = [size / 10, size, 10 * size].map(|size| size.clamp(1, 10 * MILLION));
+        out.insert("producer".into(), producer::compare(&sizes, size.min(MILLION), &clock));
     }
-    let out = Value::from(out);
-    println!("{out:#}");
+    if args.wants(Part::Filter) {
+        progress("filter");
+        out.insert("filter".into(), filter::compare(args.blocks_per_lane.min(MILLION), &clock));
+    }
+    if args.wants(Part::Wire) {
+        progress("wire");
+        out.insert("wire".into(), wire::compare(args.blocks_per_lane.min(MILLION)));
+    }
+    if args.wants(Part::Load) {
+        progress("load");
+        let blocks_per_pool = (args.blocks_per_lane / 8).clamp(1, 125_000);
+        out.insert("load".into(), load::search(&args.trace_folder(), blocks_per_pool));
+    }
+    out.insert("ratios".into(), targets::ratios(&out).into());
+    if args.json {
+        println!("{:#}", Value::from(with_paths(out)));
+    } else {
+        tables::print(&out);
+    }
 }
 
 fn lookups(args: &Args, clock: &Clock, out: &mut Map<String, Value>) {
     let options = Options { queries: args.queries, rounds: args.rounds, writer: true };
     let plain = Options { writer: false, ..options };
     let typical = QueryLength::Uniform(8, 127);
-    progress("families");
-    let families = Families::new(args.lanes, args.blocks_per_lane, 128, typical);
-    out.insert("families".into(), lookups::compare(&families, options, clock).into());
+    let size = args.blocks_per_lane;
+    let mut families = |name: &str, workload: Families, options| {
+        progress(name);
+        let found = lookups::compare(&workload, options, clock);
+        out.insert(name.into(), found.into());
+    };
+    families("families", Families::new(args.lanes, size, 128, typical), options);
+    if args.lanes == 16 {
+        // The targets name sizes; a run covers those it is large enough for.
+        if size > MILLION {
+            families(targets::AT_1M, Families::new(16, MILLION, 128, typical), options);
+        }
+        if size >= MILLION {
+            families(targets::LANES_64, Families::new(64, MILLION, 128, typical), plain);
+        }
+        if size >= 10 * MILLION {
+            let long = Families::new(16, 10 * MILLION, 4096, QueryLength::Fixed(4096));
+            let few = Options { queries: args.queries.div_ceil(20), ..plain };
+            families(targets::LONG, long, few);
+        }
+        let exact = [(MILLION, targets::AT_1M), (10 * MILLION, targets::AT_10M)];
+        if let Some((_, name)) = exact.into_iter().find(|(exact, _)| *exact == size) {
+            out.insert(name.into(), out["families"].clone());
+        }
+    }
     for file in ["mooncake_fast25_conversation", "mooncake_fast25_synthetic"] {
         progress(file);
         let path = args.trace_folder().join(file).with_extension("jsonl");
@@ -57,6 +115,25 @@ fn lookups(args: &Args, clock: &Clock, out: &mut Map<String, Value>) {
             Err(message) => out.insert(file.into(), json!({ "skipped": message })),
         };
     }
+}
+
+/// Rows have dotted names, such as `ours.jump`. For readers that take a dot for a path, every row is
+/// also there under its path, and `producer.ours` and `producer.dynamo` under their dotted names.
+fn with_paths(mut out: Map<String, Value>) -> Map<String, Value> {
+    for run in out.values_mut().filter(|run| run.get("workload").is_some()) {
+        let rows: Vec<_> = run.as_object().into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        for (name, row) in rows {
+            if let Some((side, row_name)) = name.split_once('.') {
+                run[side][row_name] = row;
+            }
+        }
+    }
+    for side in ["ours", "dynamo"] {
+        if let Some(found) = out.get("producer").and_then(|producer| producer.get(side)).cloned() {
+            out.insert(format!("producer.{side}"), found);
+        }
+    }
+    out
 }
 
 /// Where we are, for whoever waits; the result alone goes to the standard output.

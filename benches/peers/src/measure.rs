@@ -49,6 +49,11 @@ impl Clock {
         START.get_or_init(Instant::now).elapsed().as_nanos() as u64
     }
 
+    /// The ticks of this many seconds, such that [`ns`](Self::ns) gives them back.
+    pub fn ticks_of(&self, seconds: f64) -> u64 {
+        (seconds * 1e9 / self.ns_per_tick) as u64 + self.overhead_ticks
+    }
+
     /// Nanoseconds between two stamps, less what taking the stamps costs.
     pub fn ns(&self, ticks: u64) -> f64 {
         ticks.saturating_sub(self.overhead_ticks) as f64 * self.ns_per_tick

@@ -203,7 +203,7 @@ pub fn compare(sizes: &[usize], shared_size: usize, clock: &Clock) -> Value {
 
 /// The power of two of buckets whose load with `blocks` is nearest to 60 %: Dynamo's filter takes
 /// only powers of two, and both shall work at the same load.
-fn bucket_count(blocks: usize) -> usize {
+pub fn bucket_count(blocks: usize) -> usize {
     let load = |buckets: usize| blocks as f64 / (4 * buckets) as f64;
     (1..40)
         .map(|power| 1 << power)

@@ -1,6 +1,7 @@
 //! The synthetic families: who holds what, which queries are asked, and the exact truth.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use dynamo_kv_router::LocalBlockHash;
 use dynamo_kv_router::protocols::compute_seq_hash_for_block;
@@ -43,7 +44,6 @@ pub struct Placement {
 
 /// Everything the lookup benchmark needs to know about its data.
 pub trait Workload {
-    fn name(&self) -> String;
     fn lanes(&self) -> usize;
     /// Chains are made on demand: at full size they would fill the memory being measured.
     fn chain(&self, chain: usize) -> Chain;
@@ -108,10 +108,6 @@ impl Families {
 }
 
 impl Workload for Families {
-    fn name(&self) -> String {
-        "families".into()
-    }
-
     fn lanes(&self) -> usize {
         self.lanes
     }
@@ -173,9 +169,24 @@ impl Workload for Families {
     }
 }
 
+/// The block-local hashes of each request of a Mooncake file (`hash_ids` per line; an id stands for
+/// a whole prefix, so equal ids imply equal predecessors).
+pub fn mooncake_chains(path: &Path) -> Result<Vec<Vec<u64>>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let request = |line: &str| {
+        let row: serde_json::Value =
+            serde_json::from_str(line).map_err(|e| format!("{}: {e}", path.display()))?;
+        let ids = row["hash_ids"].as_array().ok_or("row without hash_ids")?;
+        // The last id may stand for a partial block, which no engine caches.
+        let full = row["input_length"].as_u64().ok_or("row without input_length")? as usize / 512;
+        let ids = ids.iter().take(full).filter_map(|id| id.as_u64());
+        Ok(ids.map(|id| mix(SEED ^ (id + 1))).collect())
+    };
+    text.lines().filter(|line| !line.is_empty()).map(request).collect()
+}
+
 /// A recorded trace: its older half fills the lanes, its newer half is asked.
 pub struct Trace {
-    name: String,
     lanes: usize,
     chains: Vec<Vec<u64>>,
     placements: Vec<Placement>,
@@ -184,30 +195,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a Mooncake file (`hash_ids` per line; an id stands for a whole prefix).
+    /// Spreads a Mooncake trace over the lanes.
     ///
     /// A request goes to the lane that holds most of it if that is at least half, three times in
     /// four, and otherwise to any lane, as a router that also watches load would send it.
-    pub fn mooncake(path: &std::path::Path, lanes: usize) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let mut chains = Vec::new();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            let row: serde_json::Value =
-                serde_json::from_str(line).map_err(|e| format!("{}: {e}", path.display()))?;
-            let ids = row["hash_ids"].as_array().ok_or("row without hash_ids")?;
-            // The last id may stand for a partial block, which no engine caches.
-            let full =
-                row["input_length"].as_u64().ok_or("row without input_length")? as usize / 512;
-            chains.push(
-                ids.iter()
-                    .take(full)
-                    .filter_map(|id| id.as_u64())
-                    .map(|id| mix(SEED ^ (id + 1)))
-                    .collect(),
-            );
-        }
+    pub fn mooncake(path: &Path, lanes: usize) -> Result<Self, String> {
+        let chains = mooncake_chains(path)?;
         let mut trace = Self {
-            name: path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into()),
             lanes,
             first_query: chains.len() / 2,
             chains,
@@ -245,10 +239,6 @@ impl Trace {
 }
 
 impl Workload for Trace {
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
     fn lanes(&self) -> usize {
         self.lanes
     }
