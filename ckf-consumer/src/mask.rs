@@ -129,7 +129,7 @@ impl Iterator for LaneIter {
     #[inline]
     fn next(&mut self) -> Option<Lane> {
         // 64 when nothing is left, which is no lane.
-        let lane = Lane::new(self.0.trailing_zeros() as u8)?;
+        let lane = Lane::new(self.0.trailing_zeros() as u8).ok()?;
         self.0 &= self.0.wrapping_sub(1);
         Some(lane)
     }

@@ -1,0 +1,74 @@
+//! The answer of a query: pools, depths, best.
+
+use ckf_protocol::{DcId, Lane};
+
+use crate::LaneMask;
+
+/// What a query found, by lane. A lane that was not ready is absent, which is not depth 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matches {
+    ready: LaneMask,
+    len: usize,
+    depths: [u32; Lane::MAX_COUNT],
+    dcs: [u64; Lane::MAX_COUNT],
+}
+
+impl Matches {
+    pub(crate) fn new(len: usize) -> Self {
+        let (depths, dcs) = ([0; Lane::MAX_COUNT], [0; Lane::MAX_COUNT]);
+        Self { ready: LaneMask::EMPTY, len, depths, dcs }
+    }
+
+    pub(crate) fn set(&mut self, lane: Lane, dc: DcId, depth: usize) {
+        self.ready = self.ready | LaneMask::single(lane);
+        self.dcs[lane.to_usize()] = dc.get();
+        self.set_depth(lane, depth);
+    }
+
+    pub(crate) fn set_depth(&mut self, lane: Lane, depth: usize) {
+        self.depths[lane.to_usize()] = depth as u32;
+    }
+
+    pub(crate) fn keep(&mut self, lanes: LaneMask) {
+        self.ready = self.ready & lanes;
+    }
+
+    /// The lanes that were asked.
+    pub fn ready(&self) -> LaneMask {
+        self.ready
+    }
+
+    /// Blocks asked for.
+    pub fn asked(&self) -> usize {
+        self.len
+    }
+
+    /// Leading blocks that the lane's pool holds; `None` for a lane that was not ready.
+    pub fn depth(&self, lane: Lane) -> Option<u32> {
+        self.ready.contains(lane).then(|| self.depths[lane.to_usize()])
+    }
+
+    /// The data center in the lane when the query ran; `None` for a lane that was not ready.
+    pub fn dc(&self, lane: Lane) -> Option<DcId> {
+        self.ready.contains(lane).then(|| DcId::new(self.dcs[lane.to_usize()]))
+    }
+
+    /// Lane, data center and depth of each ready lane, by lane.
+    pub fn iter(&self) -> impl Iterator<Item = (Lane, DcId, u32)> + '_ {
+        self.ready.iter().map(|lane| {
+            let at = lane.to_usize();
+            (lane, DcId::new(self.dcs[at]), self.depths[at])
+        })
+    }
+
+    /// The greatest depth of a ready lane; `None` when no lane was ready.
+    pub fn best_depth(&self) -> Option<u32> {
+        self.iter().map(|(.., depth)| depth).max()
+    }
+
+    /// The lanes of the greatest depth; all ready lanes when none holds anything.
+    pub fn best(&self) -> LaneMask {
+        let best = self.best_depth();
+        self.iter().filter(|&(.., depth)| Some(depth) == best).map(|(lane, ..)| lane).collect()
+    }
+}
