@@ -10,3 +10,8 @@ pub mod link;
 pub mod replay;
 pub mod rng;
 pub mod trace;
+
+/// Compiles and runs the README's quick start.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
