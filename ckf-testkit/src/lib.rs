@@ -11,3 +11,4 @@ pub mod oracle;
 pub mod rng;
 pub mod scenario;
 pub mod sim;
+pub mod world;

@@ -16,6 +16,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::AddAssign;
 
 use crate::rng::Rng;
 
@@ -78,6 +79,20 @@ pub struct LinkStats {
     pub flipped: u64,
 }
 
+impl AddAssign for LinkStats {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.delivered += other.delivered;
+        self.lost += other.lost;
+        self.cut += other.cut;
+        self.duplicated += other.duplicated;
+        self.reordered += other.reordered;
+        self.truncated += other.truncated;
+        self.flipped += other.flipped;
+    }
+}
+
 /// One direction of a faulty connection.
 ///
 /// Equal seeds, faults and calls give equal deliveries. Memory is what is in flight.
@@ -86,6 +101,7 @@ pub struct Link {
     faults: Faults,
     rng: Rng,
     partitioned: bool,
+    calm: bool,
     /// Earliest first; frames of one instant in the order they were sent.
     in_flight: BinaryHeap<Reverse<(u64, u64, Vec<u8>)>>,
     copies: u64,
@@ -99,6 +115,7 @@ impl Link {
             faults,
             rng: Rng::new(seed),
             partitioned: false,
+            calm: false,
             in_flight: BinaryHeap::new(),
             copies: 0,
             stats: LinkStats::default(),
@@ -113,29 +130,34 @@ impl Link {
             self.stats.cut += 1;
             return;
         }
-        if self.rng.chance(self.faults.loss) {
+        if self.strikes(self.faults.loss) {
             self.stats.lost += 1;
             return;
         }
         self.launch(frame.to_vec(), now);
-        if self.rng.chance(self.faults.duplicate) {
+        if self.strikes(self.faults.duplicate) {
             self.stats.duplicated += 1;
             self.launch(frame.to_vec(), now);
         }
     }
 
+    fn strikes(&mut self, probability: f64) -> bool {
+        self.rng.chance(probability) && !self.calm
+    }
+
     /// Puts one copy in flight.
     fn launch(&mut self, mut frame: Vec<u8>, now: u64) {
-        let mut at = now + self.rng.between(self.faults.delay_min, self.faults.delay_max);
-        if self.rng.chance(self.faults.reorder) {
+        let Faults { delay_min, delay_max, .. } = self.faults;
+        let mut at = now + self.rng.between(delay_min, if self.calm { delay_min } else { delay_max });
+        if self.strikes(self.faults.reorder) {
             self.stats.reordered += 1;
             at += self.rng.between(1, self.faults.hold_max.max(1));
         }
-        if !frame.is_empty() && self.rng.chance(self.faults.truncate) {
+        if !frame.is_empty() && self.strikes(self.faults.truncate) {
             self.stats.truncated += 1;
             frame.truncate(self.rng.below(frame.len() as u64) as usize);
         }
-        if !frame.is_empty() && self.rng.chance(self.faults.flip) {
+        if !frame.is_empty() && self.strikes(self.faults.flip) {
             self.stats.flipped += 1;
             let bit = self.rng.below(frame.len() as u64 * 8);
             frame[(bit / 8) as usize] ^= 1 << (bit % 8);
@@ -166,9 +188,9 @@ impl Link {
         self.partitioned = partitioned;
     }
 
-    /// Changes what the link does to frames sent from now on.
-    pub fn set_faults(&mut self, faults: Faults) {
-        self.faults = faults;
+    /// Stops or resumes all faults for frames sent from now on; the shortest delay stays.
+    pub fn set_calm(&mut self, calm: bool) {
+        self.calm = calm;
     }
 
     /// Drops everything in flight, as when a connection is closed.

@@ -1,5 +1,7 @@
 //! What a session tells its host: the fate of each frame, events, reasons and counters.
 
+use std::ops::AddAssign;
+
 use ckf_protocol::{DecodeError, ProducerIdentity, RejectReason, RetireReason, Sequence};
 
 /// What became of one frame.
@@ -131,109 +133,86 @@ pub enum SessionEvent {
     },
 }
 
-/// Frames ignored, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct IgnoredCounts {
-    /// [`Ignored::Unassigned`]
-    pub unassigned: u64,
-    /// [`Ignored::Unreadable`]
-    pub unreadable: u64,
-    /// [`Ignored::ForeignLease`]
-    pub foreign_lease: u64,
-    /// [`Ignored::ForeignTerms`]
-    pub foreign_terms: u64,
-    /// [`Ignored::Duplicate`]
-    pub duplicate: u64,
-    /// [`Ignored::WrongDirection`]
-    pub wrong_direction: u64,
+/// Declares counters by reason: a field for each, `count`, `total`, and sums over several owners.
+macro_rules! counts {
+    ($(#[$doc:meta])* $name:ident of $reason:ident {
+        $($(#[$field_doc:meta])* $field:ident: $pattern:pat,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            pub(super) fn count(&mut self, reason: $reason) {
+                match reason {
+                    $($pattern => self.$field += 1,)*
+                }
+            }
+
+            /// All of them.
+            pub fn total(&self) -> u64 {
+                0 $(+ self.$field)*
+            }
+        }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
 }
 
-impl IgnoredCounts {
-    pub(super) fn count(&mut self, reason: Ignored) {
-        *match reason {
-            Ignored::Unassigned => &mut self.unassigned,
-            Ignored::Unreadable => &mut self.unreadable,
-            Ignored::ForeignLease => &mut self.foreign_lease,
-            Ignored::ForeignTerms => &mut self.foreign_terms,
-            Ignored::Duplicate => &mut self.duplicate,
-            Ignored::WrongDirection => &mut self.wrong_direction,
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.unassigned
-            + self.unreadable
-            + self.foreign_lease
-            + self.foreign_terms
-            + self.duplicate
-            + self.wrong_direction
+counts! {
+    /// Frames ignored, by reason.
+    IgnoredCounts of Ignored {
+        /// [`Ignored::Unassigned`]
+        unassigned: Ignored::Unassigned,
+        /// [`Ignored::Unreadable`]
+        unreadable: Ignored::Unreadable,
+        /// [`Ignored::ForeignLease`]
+        foreign_lease: Ignored::ForeignLease,
+        /// [`Ignored::ForeignTerms`]
+        foreign_terms: Ignored::ForeignTerms,
+        /// [`Ignored::Duplicate`]
+        duplicate: Ignored::Duplicate,
+        /// [`Ignored::WrongDirection`]
+        wrong_direction: Ignored::WrongDirection,
     }
 }
 
-/// Leases and subscriptions given up, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FailureCounts {
-    /// [`Failure::Gap`]
-    pub gap: u64,
-    /// [`Failure::SnapshotGap`]
-    pub snapshot_gap: u64,
-    /// [`Failure::Malformed`]
-    pub malformed: u64,
-    /// [`Failure::IdentityMismatch`]
-    pub identity: u64,
-    /// [`Failure::DigestMismatch`]
-    pub digest: u64,
-    /// [`Failure::ByProducer`]
-    pub by_producer: u64,
-    /// [`Failure::Rejected`]
-    pub rejected: u64,
-    /// [`Failure::SubscribeDeadline`]
-    pub subscribe_deadline: u64,
-    /// [`Failure::SnapshotDeadline`]
-    pub snapshot_deadline: u64,
-    /// [`Failure::Silence`]
-    pub silence: u64,
-    /// [`Failure::Disconnected`]
-    pub disconnected: u64,
-    /// [`Failure::Unassigned`] and [`Failure::EpochsExhausted`]
-    pub unassigned: u64,
-}
-
-impl FailureCounts {
-    pub(super) fn count(&mut self, failure: Failure) {
-        *match failure {
-            Failure::Gap { .. } => &mut self.gap,
-            Failure::SnapshotGap { .. } => &mut self.snapshot_gap,
-            Failure::Malformed(_) => &mut self.malformed,
-            Failure::IdentityMismatch => &mut self.identity,
-            Failure::DigestMismatch => &mut self.digest,
-            Failure::ByProducer(_) => &mut self.by_producer,
-            Failure::Rejected(_) => &mut self.rejected,
-            Failure::SubscribeDeadline => &mut self.subscribe_deadline,
-            Failure::SnapshotDeadline => &mut self.snapshot_deadline,
-            Failure::Silence => &mut self.silence,
-            Failure::Disconnected => &mut self.disconnected,
-            Failure::Unassigned | Failure::EpochsExhausted => &mut self.unassigned,
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.gap
-            + self.snapshot_gap
-            + self.malformed
-            + self.identity
-            + self.digest
-            + self.by_producer
-            + self.rejected
-            + self.subscribe_deadline
-            + self.snapshot_deadline
-            + self.silence
-            + self.disconnected
-            + self.unassigned
+counts! {
+    /// Leases and subscriptions given up, by reason.
+    FailureCounts of Failure {
+        /// [`Failure::Gap`]
+        gap: Failure::Gap { .. },
+        /// [`Failure::SnapshotGap`]
+        snapshot_gap: Failure::SnapshotGap { .. },
+        /// [`Failure::Malformed`]
+        malformed: Failure::Malformed(_),
+        /// [`Failure::IdentityMismatch`]
+        identity: Failure::IdentityMismatch,
+        /// [`Failure::DigestMismatch`]
+        digest: Failure::DigestMismatch,
+        /// [`Failure::ByProducer`]
+        by_producer: Failure::ByProducer(_),
+        /// [`Failure::Rejected`]
+        rejected: Failure::Rejected(_),
+        /// [`Failure::SubscribeDeadline`]
+        subscribe_deadline: Failure::SubscribeDeadline,
+        /// [`Failure::SnapshotDeadline`]
+        snapshot_deadline: Failure::SnapshotDeadline,
+        /// [`Failure::Silence`]
+        silence: Failure::Silence,
+        /// [`Failure::Disconnected`]
+        disconnected: Failure::Disconnected,
+        /// [`Failure::Unassigned`]
+        unassigned: Failure::Unassigned,
+        /// [`Failure::EpochsExhausted`]
+        epochs_exhausted: Failure::EpochsExhausted,
     }
 }
 
@@ -263,4 +242,21 @@ pub struct SessionStats {
     pub failures: FailureCounts,
     /// Events that were dropped because the host did not fetch them.
     pub events_dropped: u64,
+}
+
+impl AddAssign for SessionStats {
+    /// Adds up counters, for a view over several lanes.
+    fn add_assign(&mut self, other: Self) {
+        self.subscribes += other.subscribes;
+        self.resyncs += other.resyncs;
+        self.snapshots += other.snapshots;
+        self.chunks += other.chunks;
+        self.deltas += other.deltas;
+        self.patches += other.patches;
+        self.heartbeats += other.heartbeats;
+        self.bytes += other.bytes;
+        self.ignored += other.ignored;
+        self.failures += other.failures;
+        self.events_dropped += other.events_dropped;
+    }
 }

@@ -1,5 +1,7 @@
 //! What publication tells its host: the fate of requests, events, reasons and counters.
 
+use core::ops::AddAssign;
+
 use ckf_protocol::{DecodeError, Frame, Kind, LeaseId, LeaseTerms, RejectReason, RetireReason};
 
 use super::SubscriberId;
@@ -92,127 +94,90 @@ pub enum ProducerEvent {
     },
 }
 
-/// Leases that ended, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndedCounts {
-    /// [`RetireReason::Lagged`]
-    pub lagged: u64,
-    /// [`RetireReason::Replaced`]
-    pub replaced: u64,
-    /// [`RetireReason::LayoutChanged`]
-    pub layout_changed: u64,
-    /// [`RetireReason::Fenced`]
-    pub fenced: u64,
-    /// [`RetireReason::Shutdown`]
-    pub shutdown: u64,
-    /// [`RetireReason::Deadline`]
-    pub deadline: u64,
-    /// [`RetireReason::Unsubscribed`]
-    pub unsubscribed: u64,
-    /// [`LeaseEnd::Disconnected`]
-    pub disconnected: u64,
+/// Declares counters by reason: a field for each, `count`, `total`, and sums over several owners.
+macro_rules! counts {
+    ($(#[$doc:meta])* $name:ident of $reason:ident {
+        $($(#[$field_doc:meta])* $field:ident: $pattern:pat,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            pub(super) fn count(&mut self, reason: $reason) {
+                match reason {
+                    $($pattern => self.$field += 1,)*
+                }
+            }
+
+            /// All of them.
+            pub fn total(&self) -> u64 {
+                0 $(+ self.$field)*
+            }
+        }
+
+        impl AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
 }
 
-impl EndedCounts {
-    pub(super) fn count(&mut self, end: LeaseEnd) {
-        *match end {
-            LeaseEnd::Disconnected => &mut self.disconnected,
-            LeaseEnd::Retired(reason) => match reason {
-                RetireReason::Lagged => &mut self.lagged,
-                RetireReason::Replaced => &mut self.replaced,
-                RetireReason::LayoutChanged => &mut self.layout_changed,
-                RetireReason::Fenced => &mut self.fenced,
-                RetireReason::Shutdown => &mut self.shutdown,
-                RetireReason::Deadline => &mut self.deadline,
-                // Reasons of a later wire version never start here.
-                _ => &mut self.unsubscribed,
-            },
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.lagged
-            + self.replaced
-            + self.layout_changed
-            + self.fenced
-            + self.shutdown
-            + self.deadline
-            + self.unsubscribed
-            + self.disconnected
-    }
-}
-
-/// Subscriptions refused, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RejectedCounts {
-    /// [`RejectReason::UnknownPool`]
-    pub unknown_pool: u64,
-    /// [`RejectReason::FormatMismatch`]
-    pub format_mismatch: u64,
-    /// [`RejectReason::TooManySubscribers`]
-    pub too_many_subscribers: u64,
-    /// [`RejectReason::StaleEpoch`]
-    pub stale_epoch: u64,
-    /// [`RejectReason::Fenced`]
-    pub fenced: u64,
-    /// [`RejectReason::VersionUnsupported`]
-    pub version_unsupported: u64,
-}
-
-impl RejectedCounts {
-    pub(super) fn count(&mut self, reason: RejectReason) {
-        *match reason {
-            RejectReason::UnknownPool => &mut self.unknown_pool,
-            RejectReason::FormatMismatch { .. } => &mut self.format_mismatch,
-            RejectReason::TooManySubscribers => &mut self.too_many_subscribers,
-            RejectReason::StaleEpoch => &mut self.stale_epoch,
-            RejectReason::VersionUnsupported { .. } => &mut self.version_unsupported,
-            // Reasons of a later wire version never start here.
-            _ => &mut self.fenced,
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.unknown_pool
-            + self.format_mismatch
-            + self.too_many_subscribers
-            + self.stale_epoch
-            + self.fenced
-            + self.version_unsupported
+counts! {
+    /// Leases that ended, by reason.
+    EndedCounts of LeaseEnd {
+        /// [`RetireReason::Lagged`]
+        lagged: LeaseEnd::Retired(RetireReason::Lagged),
+        /// [`RetireReason::Replaced`]
+        replaced: LeaseEnd::Retired(RetireReason::Replaced),
+        /// [`RetireReason::LayoutChanged`]
+        layout_changed: LeaseEnd::Retired(RetireReason::LayoutChanged),
+        /// [`RetireReason::Fenced`]
+        fenced: LeaseEnd::Retired(RetireReason::Fenced),
+        /// [`RetireReason::Shutdown`]
+        shutdown: LeaseEnd::Retired(RetireReason::Shutdown),
+        /// [`RetireReason::Deadline`]
+        deadline: LeaseEnd::Retired(RetireReason::Deadline),
+        /// [`RetireReason::Unsubscribed`]; reasons of a later wire version never start here
+        unsubscribed: LeaseEnd::Retired(_),
+        /// [`LeaseEnd::Disconnected`]
+        disconnected: LeaseEnd::Disconnected,
     }
 }
 
-/// Frames of subscribers that were ignored, by reason.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct IgnoredRequestCounts {
-    /// [`IgnoredRequest::Unreadable`]
-    pub unreadable: u64,
-    /// [`IgnoredRequest::Duplicate`]
-    pub duplicate: u64,
-    /// [`IgnoredRequest::UnknownLease`]
-    pub unknown_lease: u64,
-    /// [`IgnoredRequest::WrongDirection`]
-    pub wrong_direction: u64,
+counts! {
+    /// Subscriptions refused, by reason.
+    RejectedCounts of RejectReason {
+        /// [`RejectReason::UnknownPool`]
+        unknown_pool: RejectReason::UnknownPool,
+        /// [`RejectReason::FormatMismatch`]
+        format_mismatch: RejectReason::FormatMismatch { .. },
+        /// [`RejectReason::TooManySubscribers`]
+        too_many_subscribers: RejectReason::TooManySubscribers,
+        /// [`RejectReason::StaleEpoch`]
+        stale_epoch: RejectReason::StaleEpoch,
+        /// [`RejectReason::VersionUnsupported`]
+        version_unsupported: RejectReason::VersionUnsupported { .. },
+        /// [`RejectReason::Fenced`]; reasons of a later wire version never start here
+        fenced: _,
+    }
 }
 
-impl IgnoredRequestCounts {
-    pub(super) fn count(&mut self, reason: IgnoredRequest) {
-        *match reason {
-            IgnoredRequest::Unreadable(_) => &mut self.unreadable,
-            IgnoredRequest::Duplicate => &mut self.duplicate,
-            IgnoredRequest::UnknownLease => &mut self.unknown_lease,
-            IgnoredRequest::WrongDirection => &mut self.wrong_direction,
-        } += 1;
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.unreadable + self.duplicate + self.unknown_lease + self.wrong_direction
+counts! {
+    /// Frames of subscribers that were ignored, by reason.
+    IgnoredRequestCounts of IgnoredRequest {
+        /// [`IgnoredRequest::Unreadable`]
+        unreadable: IgnoredRequest::Unreadable(_),
+        /// [`IgnoredRequest::Duplicate`]
+        duplicate: IgnoredRequest::Duplicate,
+        /// [`IgnoredRequest::UnknownLease`]
+        unknown_lease: IgnoredRequest::UnknownLease,
+        /// [`IgnoredRequest::WrongDirection`]
+        wrong_direction: IgnoredRequest::WrongDirection,
     }
 }
 

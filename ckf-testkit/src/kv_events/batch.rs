@@ -142,7 +142,7 @@ struct Fields {
 impl Fields {
     fn new(tag: &str) -> Self {
         let event = match tag {
-            "BlockStored" => Some(Event::Stored(Stored::default())),
+            "BlockStored" => Some(Event::Stored(Box::default())),
             "BlockRemoved" => Some(Event::Removed(Removed::default())),
             "AllBlocksCleared" => Some(Event::Cleared),
             _ => None,

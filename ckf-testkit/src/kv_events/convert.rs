@@ -15,7 +15,7 @@ impl Batch {
         self.events
             .into_iter()
             .map(|event| match event {
-                Event::Stored(stored) => EngineEvent::Stored(convert_stored(stored)),
+                Event::Stored(stored) => EngineEvent::Stored(convert_stored(*stored)),
                 Event::Removed(removed) => EngineEvent::Removed(convert_removed(removed)),
                 Event::Cleared => EngineEvent::Cleared,
             })

@@ -6,7 +6,7 @@ use ckf_core::EngineBlockId;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// "BlockStored".
-    Stored(Stored),
+    Stored(Box<Stored>),
     /// "BlockRemoved".
     Removed(Removed),
     /// "AllBlocksCleared".

@@ -82,7 +82,7 @@ fn event(value: &Value) -> Event {
                 false => TokenIds::Plain(list(tokens, small)),
             };
             let per_block = |keys: &Value| keys.as_array().map(|_| list(keys, extra_key));
-            Event::Stored(Stored {
+            Event::Stored(Box::new(Stored {
                 block_hashes: hashes(),
                 parent_block_hash: Some(&value["parent_block_hash"])
                     .filter(|parent| !parent.is_null())
@@ -105,7 +105,7 @@ fn event(value: &Value) -> Event {
                     .as_array()
                     .map(|_| list(&value["lookahead_token_ids"], |tokens| list(tokens, small))),
                 cache_salt: text(&value["cache_salt"]),
-            })
+            }))
         }
         "BlockRemoved" => Event::Removed(Removed {
             block_hashes: hashes(),

@@ -1,5 +1,6 @@
-//! The explored system: one shipped producer, two shipped sessions, and a network that misbehaves a
-//! bounded number of times.
+//! A system to be explored: one shipped producer, some shipped sessions, and a network that
+//! misbehaves a bounded number of times. `tests/model.rs` walks through all its states; a fuzz
+//! target walks long ways through larger ones.
 //!
 //! A frame that is not meddled with goes from one machine straight into the other; delay is the
 //! frame staying unpolled. A mishap loses a frame, keeps a copy of it back, or holds the frame
@@ -14,32 +15,34 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use ckf_consumer::{Handled, SessionState};
 use ckf_producer::{Command, Member, Producer, PublishConfig, SubscriberId};
-use ckf_protocol::{Epoch, DcId, Frame, Incarnation, Instant, Limits, Millis, Sequence, peek_header};
-use ckf_testkit::scenario::{self, Session, hashes};
+use ckf_protocol::{DcId, Epoch, Incarnation, Instant, Limits, Millis, Sequence, peek_header};
+use crate::scenario::{self, Session, hashes};
 
-/// Sizes of one exploration.
+/// Sizes of a system.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) consumers: usize,
-    pub(crate) commands: usize,
+pub struct Bounds {
+    /// Consumers, one lane each.
+    pub consumers: usize,
     /// Losses, duplications, reorderings, crashes, disconnections and early timeouts in all.
-    pub(crate) mishaps: u8,
+    pub mishaps: u8,
     /// Of these, crashes and disconnections at most.
-    pub(crate) crashes: u8,
+    pub crashes: u8,
     /// Buckets of a chunk, of 4.
-    pub(crate) chunk: u32,
+    pub chunk: u32,
     /// Patches of a delta.
-    pub(crate) images: u32,
+    pub images: u32,
     /// Messages of an outbox.
-    pub(crate) outbox: u32,
+    pub outbox: u32,
 }
 
 /// What the network may do to the next frame, besides delivering it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Meddling {
+pub enum Meddling {
+    /// Drop it.
     Lose,
     /// Deliver it and keep a copy for later.
     Copy,
@@ -49,26 +52,36 @@ pub(crate) enum Meddling {
 
 /// One step of the system. Numbers name a consumer, and a kept frame of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Action {
+pub enum Action {
+    /// The next command of the script.
     Command,
+    /// A batch.
     Publish,
     /// The producer's next frame for a consumer.
     Down(usize, Option<Meddling>),
     /// A consumer's next frame.
     Up(usize, Option<Meddling>),
+    /// A frame kept on the way down arrives.
     ReleaseDown(usize, usize),
+    /// A frame kept on the way up arrives.
     ReleaseUp(usize, usize),
+    /// All that is due at the producer, and more: an hour passes.
     ProducerTimeout,
+    /// The next deadline of a session passes.
     SessionTimeout(usize),
+    /// A connection breaks and both sides hear of it.
     Disconnect(usize),
+    /// The producer starts anew from its sources; nobody is told.
     CrashProducer,
+    /// A consumer starts anew; the producer is not told.
     CrashConsumer(usize),
 }
 
 /// A consumer with its link to the producer.
 #[derive(Clone, Debug)]
-pub(crate) struct Reader {
-    pub(crate) session: Session,
+pub struct Reader {
+    /// Its lane.
+    pub session: Session,
     now: Instant,
     /// Process starts so far: each is another consumer instance.
     starts: u64,
@@ -79,33 +92,38 @@ pub(crate) struct Reader {
 
 /// The whole system.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub struct World {
     bounds: Bounds,
-    pub(crate) producer: Producer,
+    script: Arc<[Command]>,
+    /// The producer.
+    pub producer: Producer,
     now: Instant,
     executed: usize,
     incarnation: u64,
-    pub(crate) readers: Vec<Reader>,
+    /// The consumers.
+    pub readers: Vec<Reader>,
     mishaps: u8,
     crashes: u8,
     /// The published words of every batch of every life of the producer.
     history: BTreeMap<(Incarnation, Sequence), Vec<u64>>,
     /// A frame on another lease than the current one changed a word or opened a lane.
-    pub(crate) foreign_effect: bool,
+    pub foreign_effect: bool,
 }
 
 const DC: u64 = 7;
 const BUCKETS: u32 = 4;
 
-fn script() -> [Command; 5] {
+/// Up to five commands that fill the four buckets, share blocks, relocate and empty them again.
+pub fn script(commands: usize) -> Arc<[Command]> {
     let (a, b) = (Member::new(1, 0), Member::new(2, 0));
-    [
+    let all = [
         Command::Store { member: a, hashes: hashes(0..6) },
         Command::Store { member: b, hashes: hashes(4..9) },
         Command::Remove { member: a, hashes: hashes(0..3) },
         Command::ReplaceMember { member: b, hashes: hashes([8, 20, 21]) },
         Command::ClearMember { member: a },
-    ]
+    ];
+    all.into_iter().take(commands).collect()
 }
 
 fn new_producer(incarnation: u64, bounds: &Bounds) -> Producer {
@@ -133,7 +151,8 @@ impl Reader {
         }
     }
 
-    pub(crate) fn link(&self) -> SubscriberId {
+    /// The producer's name for its connection.
+    pub fn link(&self) -> SubscriberId {
         SubscriberId::new(self.link)
     }
 
@@ -156,9 +175,11 @@ impl Reader {
 }
 
 impl World {
-    pub(crate) fn new(bounds: &Bounds) -> Self {
+    /// A system in which nothing has happened yet: every consumer is about to subscribe.
+    pub fn new(bounds: &Bounds, script: Arc<[Command]>) -> Self {
         let mut world = Self {
             bounds: *bounds,
+            script,
             producer: new_producer(1, bounds),
             now: Instant::ZERO,
             executed: 0,
@@ -185,8 +206,8 @@ impl World {
     }
 
     /// Everything that can happen next.
-    pub(crate) fn actions(&self, actions: &mut Vec<Action>) {
-        if self.executed < self.bounds.commands {
+    pub fn actions(&self, actions: &mut Vec<Action>) {
+        if self.executed < self.script.len() {
             actions.push(Action::Command);
         }
         if self.dirty() {
@@ -257,10 +278,10 @@ impl World {
     }
 
     /// Takes one step.
-    pub(crate) fn step(&mut self, action: Action) {
+    pub fn step(&mut self, action: Action) {
         match action {
             Action::Command => {
-                self.producer.apply(&script()[self.executed]);
+                self.producer.apply(&self.script[self.executed]);
                 self.executed += 1;
             }
             Action::Publish => {
@@ -272,7 +293,7 @@ impl World {
                     self.mishap();
                 }
                 let link = self.readers[i].link();
-                let frame = self.producer.poll_frame(link, self.now).map(|f: Frame| f.to_bytes());
+                let frame = self.producer.poll_frame(link, self.now).map(|frame| frame.to_bytes());
                 if let Some(frame) = frame {
                     self.down(i, frame, how);
                 }
@@ -322,7 +343,7 @@ impl World {
                 self.crash();
                 self.incarnation += 1;
                 self.producer = new_producer(self.incarnation, &self.bounds);
-                for command in &script()[..self.executed] {
+                for command in &self.script[..self.executed] {
                     self.producer.apply(command);
                 }
                 self.record();
@@ -363,7 +384,7 @@ impl World {
     }
 
     /// Whether every ready lane holds what the producer published as the batch that it names.
-    pub(crate) fn ready_lanes_are_exact(&self) -> bool {
+    pub fn ready_lanes_are_exact(&self) -> bool {
         self.readers.iter().all(|reader| {
             let Some((identity, sequence)) = reader.session.position() else { return true };
             if !reader.session.is_between_batches() {
@@ -375,7 +396,7 @@ impl World {
     }
 
     /// Whether sessions and what queries see agree on which lanes are ready.
-    pub(crate) fn readiness_agrees(&self) -> bool {
+    pub fn readiness_agrees(&self) -> bool {
         self.readers.iter().all(|reader| {
             let ready = reader.session.state() == SessionState::Ready;
             ready == reader.session.store().is_ready()
@@ -383,13 +404,13 @@ impl World {
     }
 
     /// Whether every lane is ready at the producer's last batch.
-    pub(crate) fn converged(&self) -> bool {
+    pub fn converged(&self) -> bool {
         self.readers.iter().all(|reader| scenario::converged(&self.producer, &reader.session))
     }
 
     /// From here on nothing is lost and time passes: does every lane come to hold what the
     /// producer has published last, in a bounded number of rounds?
-    pub(crate) fn recovers(&self) -> bool {
+    pub fn recovers(&self) -> bool {
         let mut world = self.clone();
         if world.dirty() {
             world.step(Action::Publish);
@@ -432,9 +453,9 @@ impl World {
         }
     }
 
-    /// Commands executed so far.
-    pub(crate) fn executed(&self) -> usize {
-        self.executed
+    /// Whether all commands are executed.
+    pub fn is_through(&self) -> bool {
+        self.executed == self.script.len()
     }
 }
 
