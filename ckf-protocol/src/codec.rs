@@ -1,5 +1,6 @@
 //! Bounded reading and writing of little-endian fields. Nothing here allocates for a reader.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::error::{DecodeError, Fault};
@@ -101,20 +102,64 @@ pub(crate) fn put<const N: usize>(structure: &mut [u8], field: Field, bytes: [u8
 /// The `u64` that starts at byte `at`; what lies beyond the end counts as 0.
 #[inline]
 pub(crate) fn window(bytes: &[u8], at: usize) -> u64 {
-    let left = bytes.get(at..).unwrap_or(&[]);
-    match left.first_chunk() {
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
         Some(bytes) => u64::from_le_bytes(*bytes),
-        None => left.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+        None => last_window(bytes, at),
     }
 }
 
-/// Appends the first `len` bytes of a number: eight at once and the rest away again, which is
-/// faster than to copy a varying number.
-#[inline]
-pub(crate) fn put_start(out: &mut Vec<u8>, number: u64, len: usize) {
-    let end = out.len() + len;
-    out.extend_from_slice(&number.to_le_bytes());
-    out.truncate(end);
+#[cold]
+fn last_window(bytes: &[u8], at: usize) -> u64 {
+    bytes.iter().skip(at).rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+/// Bytes that grow by the starts of numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Starts {
+    bytes: Vec<u8>,
+    /// How many of the bytes count.
+    len: usize,
+}
+
+impl Starts {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: Vec::new(), len: 0 }
+    }
+
+    /// None, with room for `len` bytes.
+    pub(crate) fn with_room(len: usize) -> Self {
+        Self { bytes: vec![0; len + 8], len: 0 }
+    }
+
+    /// Appends the first `len` bytes of a number: all eight are written, which is faster than to
+    /// copy a varying number, and the next ones go over what does not count.
+    #[inline]
+    pub(crate) fn push(&mut self, number: u64, len: usize) {
+        let end = self.len + 8;
+        if end > self.bytes.len() {
+            self.grow();
+        }
+        self.bytes[self.len..end].copy_from_slice(&number.to_le_bytes());
+        self.len += len;
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.bytes.resize((self.bytes.len() * 2).max(256), 0);
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
 }
 
 /// Bytes that a number takes without its leading zeros, 0 for 0.
@@ -129,47 +174,80 @@ pub(crate) const fn low_bytes(number: u64, len: usize) -> u32 {
     (number & ((1 << (8 * len)) - 1)) as u32
 }
 
+/// What follows from a mask of slots.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// All bits of the named slots.
+    bits: u64,
+    /// Bytes of the named slots.
+    len: u8,
+    /// Bits of the named slots in the lower half.
+    low_len: u8,
+    /// Bits by which the first named slot of each half lies above the half's start: 0 or 16.
+    low_up: u8,
+    high_up: u8,
+}
+
+/// Looked up, since computing it takes longer than all else about a patch.
+static SHAPES: [Shape; 16] = {
+    let mut shapes = [Shape { bits: 0, len: 0, low_len: 0, low_up: 0, high_up: 0 }; 16];
+    let mut mask = 0;
+    while mask < 16 {
+        let shape = &mut shapes[mask];
+        let mut slot = 0;
+        while slot < 4 {
+            if mask >> slot & 1 == 1 {
+                shape.bits |= 0xFFFF << (16 * slot);
+            }
+            slot += 1;
+        }
+        shape.len = 2 * mask.count_ones() as u8;
+        shape.low_len = 16 * (mask & 3).count_ones() as u8;
+        shape.low_up = if mask & 3 == 2 { 16 } else { 0 };
+        shape.high_up = if mask >> 2 == 2 { 16 } else { 0 };
+        mask += 1;
+    }
+    shapes
+};
+
+#[inline]
+fn shape(mask: u8) -> &'static Shape {
+    &SHAPES[usize::from(mask & 15)]
+}
+
 /// Bytes of the slots that `mask` names.
 #[inline]
-pub(crate) const fn slots_len(mask: u8) -> usize {
-    // Nibble m holds twice the number of bits in m. A popcount would be a call on older CPUs.
-    (0x8664_6442_6442_4220_u64 >> (mask % 16 * 4)) as usize & 15
+pub(crate) fn slots_len(mask: u8) -> usize {
+    usize::from(shape(mask).len)
 }
 
 /// All bits of the slots that `mask` names.
 #[inline]
-pub(crate) const fn slot_bits(mask: u8) -> u64 {
-    // Bit i of the mask goes to bit 16 i.
-    let ones = ((mask & 15) as u64 * (1 | 1 << 15 | 1 << 30 | 1 << 45)) & ONES;
-    ones * 0xFFFF
+pub(crate) fn slot_bits(mask: u8) -> u64 {
+    shape(mask).bits
 }
-
-/// Bit 0 of each slot of a word.
-const ONES: u64 = 0x0001_0001_0001_0001;
 
 /// Puts the low slots of `packed` in the places that `mask` names; the others are 0.
 #[inline]
-pub(crate) const fn spread(packed: u64, mask: u8) -> u64 {
-    // Each half on its own: its slots start at its lower place, or at its upper one.
-    let low = packed << up(mask);
-    let high = packed >> (8 * slots_len(mask & 3)) << up(mask >> 2);
-    ((low & 0xFFFF_FFFF) | high << 32) & slot_bits(mask)
+pub(crate) fn spread(packed: u64, mask: u8) -> u64 {
+    let shape = shape(mask);
+    let low = (packed << shape.low_up) & 0xFFFF_FFFF;
+    let high = packed >> shape.low_len << shape.high_up << 32;
+    (low | high) & shape.bits
 }
 
 /// Collects the slots of `word` that `mask` names in the low ones; the others are 0.
 #[inline]
-pub(crate) const fn gather(word: u64, mask: u8) -> u64 {
-    let word = word & slot_bits(mask);
-    let low = (word & 0xFFFF_FFFF) >> up(mask);
-    let high = word >> 32 >> up(mask >> 2);
-    low | high << (8 * slots_len(mask & 3))
+pub(crate) fn gather(word: u64, mask: u8) -> u64 {
+    let shape = shape(mask);
+    let word = word & shape.bits;
+    let low = (word & 0xFFFF_FFFF) >> shape.low_up;
+    let high = word >> 32 >> shape.high_up << shape.low_len;
+    low | high
 }
 
-/// Bits by which the first slot of a half lies above the half's start: 0 or 16.
-#[inline]
-const fn up(mask: u8) -> u8 {
-    (!mask & 1) << 4
-}
+/// Bit 0 of each slot of a word.
+const ONES: u64 = 0x0001_0001_0001_0001;
 
 /// One bit for each slot of `word` that is not 0.
 #[inline]
@@ -224,8 +302,10 @@ mod tests {
                 .filter(|slot| mask >> slot & 1 == 1)
                 .flat_map(|slot| ((word >> (16 * slot)) as u16).to_le_bytes())
                 .collect();
-            let mut bytes = alloc::vec![0xAB; before];
-            put_start(&mut bytes, gather(word, mask), slots_len(mask));
+            let mut starts = Starts::new();
+            starts.push(0xABAB, before);
+            starts.push(gather(word, mask), slots_len(mask));
+            let mut bytes = starts.as_slice().to_vec();
             prop_assert_eq!(&bytes[before..], &expected);
             bytes.resize(bytes.len() + after, 0xAB);
             prop_assert_eq!(spread(window(&bytes, before), mask), word & slot_bits(mask));

@@ -27,7 +27,7 @@ pub struct Patch {
 impl Patch {
     /// What turns `before` into `after`; `None` when they are equal.
     #[inline]
-    pub const fn between(bucket: u32, before: BucketImage, after: BucketImage) -> Option<Self> {
+    pub fn between(bucket: u32, before: BucketImage, after: BucketImage) -> Option<Self> {
         let mask = codec::occupancy(before.get() ^ after.get());
         if mask == 0 {
             return None;
@@ -39,7 +39,7 @@ impl Patch {
     /// The bucket's image after the patch, `before` being the one before it.
     #[inline]
     #[must_use]
-    pub const fn apply(&self, before: BucketImage) -> BucketImage {
+    pub fn apply(&self, before: BucketImage) -> BucketImage {
         BucketImage::new(before.get() & !codec::slot_bits(self.mask) | self.image.get())
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use ckf_core::{BucketImage, TableDigest};
 
-use crate::codec::{gather, put, put_start, short_len, slots_len};
+use crate::codec::{Starts, gather, put, short_len, slots_len};
 use crate::error::EncodeError;
 use crate::frame::{Kind, SharedBody};
 use crate::layout::{self, MAX_PATCH, delta as at};
@@ -37,7 +37,8 @@ pub struct DeltaWriter {
     limits: Limits,
     sequence: Sequence,
     digest: TableDigest,
-    last_bucket: Option<u32>,
+    /// The lowest bucket that may come.
+    next_bucket: u32,
     part: PartWriter,
     parts: Vec<SharedBody>,
 }
@@ -55,7 +56,7 @@ impl DeltaWriter {
     /// Starts batch `sequence`; `digest` is that of the table after the batch before it.
     pub fn new(sequence: Sequence, digest: TableDigest, limits: &Limits) -> Self {
         let (part, parts) = (PartWriter::new(), Vec::new());
-        Self { limits: *limits, sequence, digest, last_bucket: None, part, parts }
+        Self { limits: *limits, sequence, digest, next_bucket: 0, part, parts }
     }
 
     /// Adds a bucket: its image as published before, its image now. Only the slots that differ are
@@ -71,7 +72,7 @@ impl DeltaWriter {
         before: BucketImage,
         after: BucketImage,
     ) -> Result<(), EncodeError> {
-        if self.last_bucket.is_some_and(|last| bucket <= last) {
+        if bucket < self.next_bucket {
             return Err(EncodeError::Order { bucket });
         }
         if bucket >= self.limits.bucket_count() {
@@ -82,7 +83,7 @@ impl DeltaWriter {
             self.close(false)?;
         }
         self.part.push(&patch);
-        self.last_bucket = Some(bucket);
+        self.next_bucket = bucket + 1;
         self.digest = self.digest.replaced(bucket, before, after);
         Ok(())
     }
@@ -95,7 +96,7 @@ impl DeltaWriter {
         if self.sequence == Sequence::ZERO {
             return Err(EncodeError::Sequence);
         }
-        if self.part.count > 0 {
+        if self.part.len() > 0 {
             self.close(true)?;
         }
         Ok(DeltaParts { parts: self.parts, digest: self.digest })
@@ -114,9 +115,8 @@ impl DeltaWriter {
 pub(crate) struct PartWriter {
     /// Room for the fixed fields, then the heads.
     body: Vec<u8>,
-    gaps: Vec<u8>,
-    values: Vec<u8>,
-    count: u32,
+    gaps: Starts,
+    values: Starts,
     /// The bucket of the last patch; 0 before the first one.
     bucket: u32,
 }
@@ -124,13 +124,18 @@ pub(crate) struct PartWriter {
 impl PartWriter {
     pub(crate) fn new() -> Self {
         let body = vec![0; at::LEN];
-        Self { body, gaps: Vec::new(), values: Vec::new(), count: 0, bucket: 0 }
+        Self { body, gaps: Starts::new(), values: Starts::new(), bucket: 0 }
+    }
+
+    /// Number of patches.
+    fn len(&self) -> usize {
+        self.body.len() - at::LEN
     }
 
     /// Whether any further patch stays within the limits.
     fn has_room(&self, limits: &Limits) -> bool {
-        let len = self.body.len() + self.gaps.len() + self.values.len();
-        self.count < limits.max_images() && len + MAX_PATCH <= limits.max_body()
+        let bytes = self.body.len() + self.gaps.len() + self.values.len();
+        self.len() < limits.max_images() as usize && bytes + MAX_PATCH <= limits.max_body()
     }
 
     /// Appends a patch of a bucket above all before it.
@@ -139,9 +144,8 @@ impl PartWriter {
         let gap = patch.bucket - self.bucket;
         let gap_len = short_len(gap);
         self.body.push((gap_len as u8) << layout::HEAD_GAP_SHIFT | patch.mask);
-        put_start(&mut self.gaps, u64::from(gap), gap_len);
-        put_start(&mut self.values, gather(patch.image.get(), patch.mask), slots_len(patch.mask));
-        self.count += 1;
+        self.gaps.push(u64::from(gap), gap_len);
+        self.values.push(gather(patch.image.get(), patch.mask), slots_len(patch.mask));
         self.bucket = patch.bucket;
     }
 
@@ -156,16 +160,17 @@ impl PartWriter {
         let flags = if last { layout::DELTA_LAST } else { 0 };
         put(&mut self.body, at::SEQUENCE, sequence.get().to_le_bytes());
         put(&mut self.body, at::DIGEST, digest.get().to_le_bytes());
-        put(&mut self.body, at::COUNT, self.count.to_le_bytes());
+        let count = self.len() as u32;
+        put(&mut self.body, at::COUNT, count.to_le_bytes());
         put(&mut self.body, at::PART, part.to_le_bytes());
         put(&mut self.body, at::FLAGS, flags.to_le_bytes());
-        self.body.extend_from_slice(&self.gaps);
-        self.body.extend_from_slice(&self.values);
+        self.body.extend_from_slice(self.gaps.as_slice());
+        self.body.extend_from_slice(self.values.as_slice());
         let body = SharedBody::new(Kind::Delta, &self.body);
         self.body.truncate(at::LEN);
         self.gaps.clear();
         self.values.clear();
-        (self.count, self.bucket) = (0, 0);
+        self.bucket = 0;
         body
     }
 }

@@ -1,12 +1,12 @@
 //! Snapshot chunks: which slots are occupied, then what they hold.
 
-use alloc::vec::Vec;
+use alloc::vec;
 use core::iter::FusedIterator;
 
 use ckf_core::BucketImage;
 
 use crate::Limits;
-use crate::codec::{Fields, gather, occupancy, put, put_start, slots_len, spread, window};
+use crate::codec::{Fields, Starts, gather, occupancy, put, slots_len, spread, window};
 use crate::error::{DecodeError, EncodeError, Fault};
 use crate::frame::{Kind, SharedBody};
 use crate::layout::{self, name, snapshot_chunk as at};
@@ -49,17 +49,16 @@ where
 
 fn chunk_body(first: u32, words: impl ExactSizeIterator<Item = u64>) -> SharedBody {
     let len = words.len();
-    let slots_at = at::LEN + len.div_ceil(2);
-    // Eight bytes more than full buckets take: each write is a whole word.
-    let mut body = Vec::with_capacity(slots_at + len * 8 + 8);
-    body.resize(slots_at, 0);
+    let mut body = vec![0; at::LEN + len.div_ceil(2)];
+    let mut slots = Starts::with_room(len * 8);
     put(&mut body, at::FIRST, first.to_le_bytes());
     put(&mut body, at::COUNT, (len as u32).to_le_bytes());
     for (index, word) in words.take(len).enumerate() {
         let mask = occupancy(word);
         body[at::LEN + index / 2] |= mask << (index % 2 * 4);
-        put_start(&mut body, gather(word, mask), slots_len(mask));
+        slots.push(gather(word, mask), slots_len(mask));
     }
+    body.extend_from_slice(slots.as_slice());
     SharedBody::new(Kind::SnapshotChunk, &body)
 }
 
