@@ -121,7 +121,8 @@ fn lookups(args: &Args, clock: &Clock, out: &mut Map<String, Value>) {
 /// also there under its path, and `producer.ours` and `producer.dynamo` under their dotted names.
 fn with_paths(mut out: Map<String, Value>) -> Map<String, Value> {
     for run in out.values_mut().filter(|run| run.get("workload").is_some()) {
-        let rows: Vec<_> = run.as_object().into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
+        let rows: Vec<_> =
+            run.as_object().into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
         for (name, row) in rows {
             if let Some((side, row_name)) = name.split_once('.') {
                 run[side][row_name] = row;

@@ -1,74 +1,54 @@
 //! The one file that knows the crates of this repository. Everything else calls these functions.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
-use ckf_core::{BlockHash, Format, Sizing, Table};
+use ckf_consumer::{Consumer, ConsumerConfig, Handled, LaneSession, Matches, QueryHandle};
+use ckf_core::{BlockHash, Format, LocalHash, Sizing, Table, sequence};
 use ckf_producer::{HashSeeds, Member, Pool, PoolConfig, PublishConfig, Request, SubscriberId};
 use ckf_protocol::{
     ConsumerId, DcId, Epoch, IdentityHalf, IdentitySource, Incarnation, IndexerDomainId, Instant,
-    Lane, PoolId, ProducerExpectation, Subscribe, VersionRange,
+    Manifest, PoolId,
 };
 
 use crate::filter;
 use crate::load;
-use crate::lookups::{Row, Side, Writer};
+use crate::lookups::{Cost, Row, Side, WRITE_BLOCKS, WRITES, Writer, nth_write};
+use crate::measure::Clock;
 use crate::producer::Subject;
-use crate::schedule::Step;
+use crate::schedule::{POOLS, Step};
 use crate::wire::Publishing;
-use crate::workload::{Chain, Query, Workload};
+use crate::workload::{Chain, Depths, MAX_LANES, Query, Workload, fresh_chain};
 
-/// Tables filled with one workload.
-pub struct Ours;
+const SEED: u64 = 42;
+const LINK: SubscriberId = SubscriberId::new(1);
+const NOW: Instant = Instant::from_millis(1);
 
-impl Side for Ours {
-    fn build(_workload: &dyn Workload) -> Self {
-        Self
-    }
-
-    fn rows(&self, _queries: &[Query]) -> Vec<Row> {
-        Vec::new()
-    }
-
-    fn written(self, _workload: &dyn Workload, _queries: &[Query]) -> Vec<(Row, Writer)> {
-        Vec::new()
-    }
+/// Buckets that the default load asks for.
+pub fn tight_bucket_count(blocks: usize) -> usize {
+    let sizing = Sizing::for_blocks(blocks as u64, Sizing::DEFAULT_LOAD).expect("a legal size");
+    sizing.bucket_count() as usize
 }
 
-/// Producers and consumer of the load test.
-pub enum Load {}
-
-impl load::Subject for Load {
-    type Request = ();
-    type Event = ();
-    type Writer = ();
-    type Reader = ();
-
-    fn start(_blocks_per_pool: usize) -> ((), ()) {
-        unimplemented!("the consumer is not wired in yet")
-    }
-
-    fn request(_chain: &Chain) {}
-
-    fn events(_step: &Step) -> Vec<()> {
-        Vec::new()
-    }
-
-    fn write((): &mut (), _pool: usize, (): ()) {}
-
-    fn find((): &(), (): &()) -> u32 {
-        0
-    }
-
-    fn drained((): &()) -> bool {
-        false
-    }
+fn format(bucket_count: usize) -> Format {
+    Format::any_count(bucket_count as u64, SEED).expect("a legal count")
 }
 
-/// The producer of one pool: exact state, projection and batches.
-pub struct Producer {
-    pool: Pool,
-    cadence: usize,
-    pending: usize,
+fn pool_config(bucket_count: usize) -> PoolConfig {
+    PoolConfig::new(format(bucket_count), HashSeeds::new([1, 2, 3, 4]))
+}
+
+fn domain() -> IndexerDomainId {
+    let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
+    IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) }
+}
+
+fn dc(number: usize) -> DcId {
+    DcId::new(number as u64 + 1)
+}
+
+fn blocks(hashes: &[u64]) -> Vec<BlockHash> {
+    hashes.iter().copied().map(BlockHash::new).collect()
 }
 
 /// Blocks that a member gains (true) or loses.
@@ -76,6 +56,23 @@ pub struct Command {
     member: Member,
     blocks: Vec<BlockHash>,
     store: bool,
+}
+
+impl Command {
+    fn store(member: usize, hashes: &[u64]) -> Self {
+        Self { member: Member::new(member as u64, 0), blocks: blocks(hashes), store: true }
+    }
+
+    fn remove(member: usize, hashes: &[u64]) -> Self {
+        Self { store: false, ..Self::store(member, hashes) }
+    }
+}
+
+/// The producer of one pool, without subscribers: exact state, projection and batches.
+pub struct Producer {
+    pool: Pool,
+    cadence: usize,
+    pending: usize,
 }
 
 impl Subject for Producer {
@@ -87,15 +84,11 @@ impl Subject for Producer {
     }
 
     fn store(member: usize, chain: &Chain, from: usize, to: usize) -> Command {
-        Command {
-            member: self::member(member),
-            blocks: blocks(&chain.sequence[from..to]),
-            store: true,
-        }
+        Command::store(member, &chain.sequence[from..to])
     }
 
     fn remove(member: usize, hashes: &[u64]) -> Command {
-        Command { member: self::member(member), blocks: blocks(hashes), store: false }
+        Command::remove(member, hashes)
     }
 
     fn apply(&mut self, command: Command) -> usize {
@@ -131,14 +124,21 @@ impl Subject for Producer {
     }
 }
 
-/// A producer with one subscriber, whose frames are counted.
-pub struct Published {
+/// A producer with one subscriber.
+pub struct Stream {
     producer: ckf_producer::Producer,
     cadence: usize,
     pending: usize,
 }
 
-impl Published {
+impl Stream {
+    fn of_pool(bucket_count: usize, number: usize) -> Self {
+        let pool = PoolId { domain: domain(), dc: dc(number) };
+        let (config, publish) = (pool_config(bucket_count), PublishConfig::default());
+        let producer = ckf_producer::Producer::new(config, publish, pool, Incarnation::new(1));
+        Self { producer: producer.expect("memory"), cadence: 1, pending: 0 }
+    }
+
     fn command(&mut self, command: &Command) {
         let outcome = if command.store {
             self.producer.store(command.member, &command.blocks)
@@ -153,38 +153,45 @@ impl Published {
         }
     }
 
-    fn sent(&mut self) -> usize {
-        let frames = std::iter::from_fn(|| self.producer.poll_frame(LINK, NOW));
-        frames.map(|frame| frame.len()).sum()
+    /// Everything for the subscriber, as bytes.
+    fn frames(&mut self) -> impl Iterator<Item = Vec<u8>> {
+        std::iter::from_fn(|| Some(self.producer.poll_frame(LINK, NOW)?.to_bytes()))
+    }
+
+    /// Gives the lane a lease and a snapshot; returns the ticks that the lane took for it.
+    fn install(&mut self, session: &mut LaneSession, number: usize) -> u64 {
+        let epoch = session.epoch().map_or(1, |epoch| epoch.get() + 1);
+        session.assign(dc(number), Epoch::new(epoch), NOW).expect("newer epoch");
+        while let Some(frame) = session.poll_transmit() {
+            let answer = self.producer.handle_frame(LINK, &frame, NOW);
+            assert!(matches!(answer, Request::Granted(_) | Request::Ignored(_)), "{answer:?}");
+        }
+        let frames: Vec<_> = self.frames().collect();
+        let before = Clock::ticks();
+        let last = frames.iter().map(|frame| session.handle_frame(frame, NOW)).last();
+        let ticks = Clock::ticks() - before;
+        assert!(matches!(last, Some(Handled::Ready(_))), "{last:?}");
+        ticks
     }
 }
 
-impl Subject for Published {
+impl Subject for Stream {
     type Command = Command;
 
     fn new(bucket_count: usize, cadence: usize) -> Self {
-        let config = pool_config(bucket_count);
-        let producer = ckf_producer::Producer::new(
-            config,
-            PublishConfig::default(),
-            pool_id(0),
-            Incarnation::new(1),
-        )
-        .expect("memory");
-        Self { producer, cadence, pending: 0 }
+        Self { cadence, ..Self::of_pool(bucket_count, 0) }
     }
 
     fn store(member: usize, chain: &Chain, from: usize, to: usize) -> Command {
-        <Producer as Subject>::store(member, chain, from, to)
+        Command::store(member, &chain.sequence[from..to])
     }
 
     fn remove(member: usize, hashes: &[u64]) -> Command {
-        <Producer as Subject>::remove(member, hashes)
+        Command::remove(member, hashes)
     }
 
     fn apply(&mut self, command: Command) -> usize {
-        self.command(&command);
-        self.sent()
+        self.published_bytes(command)
     }
 
     fn filter_bytes(&self) -> usize {
@@ -201,33 +208,193 @@ impl Subject for Published {
     }
 }
 
-impl Publishing for Published {
+impl Publishing for Stream {
     fn snapshot_bytes(&mut self) -> usize {
-        let subscribe = Subscribe {
-            consumer: ConsumerId::new(9),
-            lane: Lane::new(0).expect("below 64"),
-            epoch: Epoch::new(1),
-            expected: ProducerExpectation {
-                pool: pool_id(0),
-                format: self.producer.pool().format(),
-            },
-            versions: VersionRange::SUPPORTED,
-        };
-        let answer = self.producer.handle_frame(LINK, &subscribe.to_frame().to_bytes(), NOW);
+        let (_, mut sessions) = consumer(1, self.producer.pool().format());
+        let session = &mut sessions[0];
+        session.assign(dc(0), Epoch::new(1), NOW).expect("first epoch");
+        let subscribe = session.poll_transmit().expect("a subscription");
+        let answer = self.producer.handle_frame(LINK, &subscribe, NOW);
         assert!(matches!(answer, Request::Granted(_)), "{answer:?}");
-        self.sent()
+        self.frames().map(|frame| frame.len()).sum()
     }
 
     fn published_bytes(&mut self, command: Command) -> usize {
         self.command(&command);
-        self.sent()
+        self.frames().map(|frame| frame.len()).sum()
     }
 }
 
-/// Buckets that the default load asks for.
-pub fn tight_bucket_count(blocks: usize) -> usize {
-    let sizing = Sizing::for_blocks(blocks as u64, Sizing::DEFAULT_LOAD).expect("a legal size");
-    sizing.bucket_count() as usize
+fn consumer(lanes: usize, format: Format) -> (QueryHandle, Vec<LaneSession>) {
+    let manifest = (0..lanes)
+        .fold(Manifest::builder(domain(), format), |builder, lane| builder.dc(dc(lane)))
+        .build()
+        .expect("distinct pools of one domain");
+    Consumer::new(&manifest, ConsumerConfig::default(), ConsumerId::new(9)).expect("memory")
+}
+
+/// A table filled with one workload.
+pub struct Ours {
+    queries: QueryHandle,
+    sessions: Vec<LaneSession>,
+    cost: Cost,
+}
+
+impl Ours {
+    /// The producer of one lane, fed with all that the lane holds.
+    fn producer(workload: &dyn Workload, lane: usize) -> Stream {
+        let mut stream = Stream::of_pool(tight_bucket_count(workload.blocks_per_lane()), lane);
+        for place in workload.placements().iter().filter(|place| place.lane == lane) {
+            let chain = workload.chain(place.chain);
+            stream.command(&Command::store(0, &chain.sequence[place.from..place.to]));
+        }
+        assert_eq!(stream.producer.pool().stats().omitted, 0, "sized for this");
+        stream
+    }
+}
+
+impl Side for Ours {
+    fn build(workload: &dyn Workload) -> Self {
+        let format = format(tight_bucket_count(workload.blocks_per_lane()));
+        let ((queries, sessions, installs), mut cost) = Cost::of(|| {
+            let (queries, mut sessions) = consumer(workload.lanes(), format);
+            let install = |(lane, session): (usize, &mut LaneSession)| {
+                Self::producer(workload, lane).install(session, lane)
+            };
+            let installs = sessions.iter_mut().enumerate().map(install).collect();
+            (queries, sessions, installs)
+        });
+        cost.installs = installs;
+        Self { queries, sessions, cost }
+    }
+
+    fn rows(&self, queries: &[Query]) -> Vec<Row> {
+        vec![self.row("ours.walk", queries, |handle, query| handle.find_prefix(query))]
+    }
+
+    fn written(mut self, workload: &dyn Workload, queries: &[Query]) -> Vec<(Row, Writer)> {
+        let row = self.row("ours.walk", queries, |handle, query| handle.find_prefix(query));
+        let mut stream = Self::producer(workload, 0);
+        stream.install(&mut self.sessions[0], 0);
+        let mut frames = Vec::new();
+        for write in 0..WRITES {
+            let (number, store) = nth_write(write);
+            let chain = fresh_chain(number, WRITE_BLOCKS);
+            stream.command(&Command { store, ..Command::store(0, &chain.sequence) });
+            frames.extend(stream.frames());
+        }
+        let mut sessions = self.sessions;
+        let write = move || {
+            for frame in &frames {
+                let handled = sessions[0].handle_frame(frame, NOW);
+                assert!(matches!(handled, Handled::Applied(_)), "{handled:?}");
+            }
+            frames.len()
+        };
+        vec![(row, Box::new(write))]
+    }
+}
+
+impl Ours {
+    /// A row that takes sequence hashes.
+    fn row(
+        &self,
+        name: &'static str,
+        queries: &[Query],
+        find: impl Fn(&QueryHandle, &[BlockHash]) -> Matches + Copy + 'static,
+    ) -> Row {
+        let requests: Vec<_> = queries.iter().map(|query| blocks(&query.chain.sequence)).collect();
+        let (handle, check, checked) =
+            (self.queries.clone(), self.queries.clone(), requests.clone());
+        Row::single(name, requests, move |query: &Vec<BlockHash>| find(&handle, query))
+            .checked(move |number| depths(&find(&check, &checked[number])))
+            .costing(&self.cost)
+    }
+}
+
+fn depths(matches: &Matches) -> Depths {
+    let mut depths = [0; MAX_LANES];
+    for (lane, _, depth) in matches.iter() {
+        depths[lane.to_usize()] = depth;
+    }
+    depths
+}
+
+/// Producers and consumer of the load test.
+pub struct Load;
+
+/// What an engine reports: block-local hashes after a parent, or hashes that are gone.
+pub enum Event {
+    Stored { member: Member, parent: Option<BlockHash>, local: Vec<LocalHash> },
+    Removed(Command),
+}
+
+/// All producers, each with the lane it feeds.
+pub struct LoadWriter(Vec<(Stream, LaneSession)>);
+
+impl load::Subject for Load {
+    type Request = Vec<LocalHash>;
+    type Event = Event;
+    type Writer = LoadWriter;
+    type Reader = Arc<QueryHandle>;
+
+    fn start(blocks_per_pool: usize) -> (LoadWriter, Arc<QueryHandle>) {
+        let buckets = tight_bucket_count(blocks_per_pool);
+        let (queries, sessions) = consumer(POOLS, format(buckets));
+        let pair = |(lane, mut session): (usize, LaneSession)| {
+            let mut stream = Stream::of_pool(buckets, lane);
+            stream.install(&mut session, lane);
+            (stream, session)
+        };
+        (LoadWriter(sessions.into_iter().enumerate().map(pair).collect()), Arc::new(queries))
+    }
+
+    fn request(chain: &Chain) -> Vec<LocalHash> {
+        chain.local.iter().copied().map(LocalHash::new).collect()
+    }
+
+    fn events(step: &Step) -> Vec<Event> {
+        let member = Member::new(step.member as u64, 0);
+        let mut events = Vec::new();
+        if step.held < step.chain.local.len() {
+            let parent = step.held.checked_sub(1).map(|at| BlockHash::new(step.chain.sequence[at]));
+            let local = step.chain.local[step.held..].iter().copied().map(LocalHash::new).collect();
+            events.push(Event::Stored { member, parent, local });
+        }
+        if !step.evicted.is_empty() {
+            events.push(Event::Removed(Command::remove(step.member, &step.evicted)));
+        }
+        events
+    }
+
+    fn write(writer: &mut LoadWriter, pool: usize, event: Event) {
+        let (stream, session) = &mut writer.0[pool];
+        let command = match event {
+            Event::Stored { member, parent, local } => {
+                // Dynamo's producer hashes what it is told; so is it here.
+                let blocks = sequence::roll_all(parent, local).collect();
+                Command { member, blocks, store: true }
+            }
+            Event::Removed(command) => command,
+        };
+        stream.command(&command);
+        for frame in stream.frames() {
+            let handled = session.handle_frame(&frame, NOW);
+            assert!(matches!(handled, Handled::Applied(_)), "{handled:?}");
+        }
+    }
+
+    fn find(reader: &Arc<QueryHandle>, request: &Vec<LocalHash>) -> u32 {
+        let hashes: Vec<_> = sequence::roll_all(None, request.iter().copied()).collect();
+        reader.find_prefix(&hashes).best_depth().unwrap_or(0)
+    }
+
+    fn drained(writer: &LoadWriter) -> bool {
+        writer.0.iter().all(|(stream, session)| {
+            let position = session.position().map(|(_, sequence)| sequence);
+            position == Some(stream.producer.pool().sequence())
+        })
+    }
 }
 
 /// The bare table.
@@ -260,30 +427,4 @@ impl filter::Subject for Filter {
     fn bytes(&self) -> usize {
         self.0.format().table_bytes() as usize
     }
-}
-
-const SEED: u64 = 42;
-const LINK: SubscriberId = SubscriberId::new(1);
-const NOW: Instant = Instant::from_millis(1);
-
-fn format(bucket_count: usize) -> Format {
-    Format::any_count(bucket_count as u64, SEED).expect("a legal count")
-}
-
-fn pool_config(bucket_count: usize) -> PoolConfig {
-    PoolConfig::new(format(bucket_count), HashSeeds::new([1, 2, 3, 4]))
-}
-
-fn pool_id(dc: usize) -> PoolId {
-    let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
-    let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
-    PoolId { domain, dc: DcId::new(dc as u64) }
-}
-
-fn member(number: usize) -> Member {
-    Member::new(number as u64, 0)
-}
-
-fn blocks(hashes: &[u64]) -> Vec<BlockHash> {
-    hashes.iter().copied().map(BlockHash::new).collect()
 }

@@ -28,10 +28,10 @@ pub fn compare(size: usize) -> Value {
     let buckets = bucket_count(size);
     let mut out = Map::new();
     out.insert("load".into(), json!(size as f64 / (4 * buckets) as f64));
-    out.insert("ours".into(), run::<ours::Published>(size, buckets));
+    out.insert("ours".into(), run::<ours::Stream>(size, buckets));
     out.insert("dynamo".into(), run::<dynamo::Producer>(size, buckets));
     let tight = ours::tight_bucket_count(size);
-    let mut own_size = run::<ours::Published>(size, tight);
+    let mut own_size = run::<ours::Stream>(size, tight);
     own_size["load"] = json!(size as f64 / (4 * tight) as f64);
     out.insert("ours_at_default_load".into(), own_size);
     out.into()
