@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod forge;
+pub mod fuzz;
 pub mod kv_events;
 pub mod memory;
 pub mod net;
