@@ -81,11 +81,14 @@ async fn main() -> HostResult<()> {
     let manifest = args
         .dcs
         .iter()
-        .fold(Manifest::builder(names.domain(), format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
+        .fold(Manifest::builder(names.domain(), format), |manifest, dc| {
+            manifest.dc(DcId::new(dc.id))
+        })
         .build()?;
     log!("joins {}", manifest.provenance());
     let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
-    let config = ConsumerConfig::default().with_session(SessionConfig::new(times, Limits::default())?);
+    let config =
+        ConsumerConfig::default().with_session(SessionConfig::new(times, Limits::default())?);
     let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
 
     let mut dcs = Vec::new();

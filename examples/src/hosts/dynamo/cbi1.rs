@@ -86,19 +86,25 @@ impl<'a> Payload<'a> {
     /// [`PayloadError`]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PayloadError> {
         let (header, body) = bytes.split_at_checked(HEADER).ok_or(PayloadError::Length)?;
-        let field = |good: bool, field| if good { Ok(()) } else { Err(PayloadError::Field { field }) };
+        let field =
+            |good: bool, field| if good { Ok(()) } else { Err(PayloadError::Field { field }) };
         field(header.starts_with(MAGIC), "magic")?;
         field(u16_at(header, 4) == 1, "wire version")?;
         field((header[8], header[9], u16_at(header, 10)) == (16, 4, 1), "format")?;
         if u32_at(header, 44) != xxh3_64(body) as u32 {
             return Err(PayloadError::Checksum);
         }
-        let filter = Filter { seed: u64_at(header, 12), buckets: u64_at(header, 20), dc: u64_at(header, 28) };
+        let filter = Filter {
+            seed: u64_at(header, 12),
+            buckets: u64_at(header, 20),
+            dc: u64_at(header, 28),
+        };
         let buckets = filter.buckets;
         field(buckets.is_power_of_two() && (2..=MAX_BUCKETS).contains(&buckets), "bucket count")?;
         let content = match u16_at(header, 6) {
             1 => {
-                let (fixed, words) = body.split_at_checked(CHUNK_HEADER).ok_or(PayloadError::Length)?;
+                let (fixed, words) =
+                    body.split_at_checked(CHUNK_HEADER).ok_or(PayloadError::Length)?;
                 let (index, count) = (u32_at(fixed, 0), u32_at(fixed, 4));
                 let first = u64_at(fixed, 8);
                 field(index < count, "chunk index")?;
@@ -106,16 +112,21 @@ impl<'a> Payload<'a> {
                 if words.len() % 8 != 0 || len == 0 || len > MAX_CHUNK_BUCKETS {
                     return Err(PayloadError::Length);
                 }
-                field(first.checked_add(len as u64).is_some_and(|end| end <= buckets), "first bucket")?;
+                field(
+                    first.checked_add(len as u64).is_some_and(|end| end <= buckets),
+                    "first bucket",
+                )?;
                 Content::Chunk { index, count, first, words }
             }
             2 => {
-                let (fixed, images) = body.split_at_checked(DELTA_HEADER).ok_or(PayloadError::Length)?;
+                let (fixed, images) =
+                    body.split_at_checked(DELTA_HEADER).ok_or(PayloadError::Length)?;
                 let count = u32_at(fixed, 8) as usize;
                 if count > MAX_IMAGES || images.len() != count * IMAGE {
                     return Err(PayloadError::Length);
                 }
-                let inside = images.chunks_exact(IMAGE).all(|image| u64::from(u32_at(image, 0)) < buckets);
+                let inside =
+                    images.chunks_exact(IMAGE).all(|image| u64::from(u32_at(image, 0)) < buckets);
                 field(inside, "bucket")?;
                 Content::Delta { base: u64_at(fixed, 0), images }
             }
@@ -207,7 +218,8 @@ mod tests {
         assert_eq!((parsed.filter, parsed.sequence), (FILTER, 7));
         assert!(words(bytes).eq([1, 2, 3, u64::MAX]));
         let delta = delta(FILTER, 7, 8, &[(3, 11), (0, 12)]).unwrap();
-        let Content::Delta { base: 7, images: bytes } = Payload::parse(&delta).unwrap().content else {
+        let Content::Delta { base: 7, images: bytes } = Payload::parse(&delta).unwrap().content
+        else {
             panic!("a delta");
         };
         assert!(images(bytes).eq([(3, 11), (0, 12)]));

@@ -56,7 +56,8 @@ impl DynamoLink {
         };
         let answer = timeout(OPEN, self.client.clone().subscribe_kv_pool(request)).await??;
         let frames = answer.into_inner().flat_map(move |update| {
-            let frames = update.map_err(Into::into).and_then(|update| Ok(importer.handle(&update)?));
+            let frames =
+                update.map_err(Into::into).and_then(|update| Ok(importer.handle(&update)?));
             stream::iter(match frames {
                 Ok(frames) => frames.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
@@ -73,7 +74,11 @@ impl DynamoLink {
     ///
     /// # Errors
     /// No connection, another contract, or no such pool in time.
-    pub async fn discover(&self, model: &str, block_size: u32) -> HostResult<(IndexerDomainId, Format)> {
+    pub async fn discover(
+        &self,
+        model: &str,
+        block_size: u32,
+    ) -> HostResult<(IndexerDomainId, Format)> {
         let serves = |pool: &proto::KvPoolDescriptor, _| {
             let names = |registration: &proto::ModelRegistration| {
                 registration.canonical_model_id == model
@@ -95,7 +100,8 @@ impl DynamoLink {
         wanted: impl Fn(&proto::KvPoolDescriptor, PoolId) -> bool,
     ) -> HostResult<proto::KvPoolDescriptor> {
         let mut client = self.client.clone();
-        let info = client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await?;
+        let info =
+            client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await?;
         let info = info.into_inner();
         check_envelope(info.contract_marker, info.protocol_version)?;
         let request = proto::WatchKvPoolCatalogRequest {

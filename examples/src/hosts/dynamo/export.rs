@@ -5,9 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ckf_consumer::{Handled, LaneSession, LaneStore, SessionConfig};
 use ckf_core::{BucketImage, BucketIndex, Format};
-use ckf_protocol::{
-    ConsumerId, DcId, Epoch, Instant, Lane, PoolId, ProducerIdentity, Sequence,
-};
+use ckf_protocol::{ConsumerId, DcId, Epoch, Instant, Lane, PoolId, ProducerIdentity, Sequence};
 
 use super::cbi1::{self, Filter};
 use super::{MARKER, PROTOCOL_VERSION, to_identity};
@@ -129,7 +127,8 @@ impl Exporter {
         let payload = cbi1::delta(filter, base, sequence.get(), &changed);
         let Some(payload) = payload else { return Step::Over };
         let kind = proto::FilterUpdateKind::Delta;
-        self.update(kind, base, payload).map_or(Step::Quiet, |update| Step::Update(Box::new(update)))
+        self.update(kind, base, payload)
+            .map_or(Step::Quiet, |update| Step::Update(Box::new(update)))
     }
 
     /// The updates that a new subscriber starts with; `None` while there is no complete table.

@@ -40,7 +40,10 @@ impl Importer {
     ///
     /// # Errors
     /// An identity that does not make sense; whether it is the right one, the lane decides.
-    pub fn new(subscribe: &Subscribe, producer: proto::ProducerIdentity) -> Result<Self, ContractError> {
+    pub fn new(
+        subscribe: &Subscribe,
+        producer: proto::ProducerIdentity,
+    ) -> Result<Self, ContractError> {
         let identity = identity(&producer)?;
         let lease = (0..).find_map(|more| LeaseId::new(draw().wrapping_add(more)));
         Ok(Self {
@@ -109,7 +112,12 @@ impl Importer {
         if expected == found { Ok(()) } else { Err(ContractError::Gap { expected, found }) }
     }
 
-    fn chunk(&mut self, sequence: u64, first: u64, bytes: &[u8]) -> Result<Vec<Bytes>, ContractError> {
+    fn chunk(
+        &mut self,
+        sequence: u64,
+        first: u64,
+        bytes: &[u8],
+    ) -> Result<Vec<Bytes>, ContractError> {
         let next = self.next_bucket.ok_or(missing("kind"))?;
         self.expect(next as u64, first)?;
         let mut frames = Vec::new();

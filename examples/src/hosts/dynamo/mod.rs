@@ -63,7 +63,11 @@ pub enum ContractError {
 /// # Errors
 /// [`ContractError::Envelope`]
 pub fn check_envelope(marker: u32, version: u32) -> Result<(), ContractError> {
-    if marker == MARKER && version == PROTOCOL_VERSION { Ok(()) } else { Err(ContractError::Envelope) }
+    if marker == MARKER && version == PROTOCOL_VERSION {
+        Ok(())
+    } else {
+        Err(ContractError::Envelope)
+    }
 }
 
 const fn missing(field: &'static str) -> ContractError {
@@ -103,7 +107,8 @@ pub fn identity(theirs: &proto::ProducerIdentity) -> Result<ProducerIdentity, Co
             dc: DcId::new(pool.dc_id),
         },
         incarnation: Incarnation::new(theirs.producer_incarnation),
-        layout: LayoutGeneration::new(theirs.layout_generation).ok_or(missing("layout_generation"))?,
+        layout: LayoutGeneration::new(theirs.layout_generation)
+            .ok_or(missing("layout_generation"))?,
         format: Format::power_of_two(format.bucket_count, format.seed)
             .map_err(|_| missing("bucket_count"))?,
     })

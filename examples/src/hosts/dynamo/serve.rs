@@ -34,7 +34,10 @@ type Update = Result<proto::FilterUpdate, Status>;
 /// One pool: its follower's task, and who runs now.
 #[derive(Clone, Debug)]
 struct Hub {
-    joins: mpsc::Sender<(proto::ProducerIdentity, oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>)>,
+    joins: mpsc::Sender<(
+        proto::ProducerIdentity,
+        oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>,
+    )>,
     producer: watch::Receiver<Option<proto::ProducerIdentity>>,
     handle: PoolHandle,
 }
@@ -51,7 +54,8 @@ pub struct DynamoRelay {
 impl DynamoRelay {
     /// Follows the pools, which must have power-of-two formats.
     pub fn start(pools: &[PoolHandle], incarnation: u64, model: String, clock: Clock) -> Self {
-        let identity = proto::RelayIdentity { drt_instance_id: incarnation, relay_incarnation: incarnation };
+        let identity =
+            proto::RelayIdentity { drt_instance_id: incarnation, relay_incarnation: incarnation };
         let hubs = pools.iter().map(|handle| Hub::start(handle.clone(), identity, clock)).collect();
         let catalogs = Arc::new(tokio::sync::Semaphore::new(CATALOGS));
         Self { identity, hubs: Arc::new(hubs), model, catalogs }
@@ -153,11 +157,16 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         check_marker(request.contract_marker)?;
         check_subscriber(&request.subscriber_id)?;
         let expected = request.expected_producer.ok_or_else(|| refuse(Reason::InvalidRequest))?;
-        let ours = |hub: &&Hub| hub.producer.borrow().as_ref().map(|p| &p.pool_id) == Some(&expected.pool_id);
+        let ours = |hub: &&Hub| {
+            hub.producer.borrow().as_ref().map(|p| &p.pool_id) == Some(&expected.pool_id)
+        };
         let hub = self.hubs.iter().find(ours).ok_or_else(|| refuse(Reason::PoolNotFound))?;
         let (answer, updates) = oneshot::channel();
         let gone = |_| refuse(Reason::PublicationUnavailable);
-        hub.joins.send((expected, answer)).await.map_err(|_| refuse(Reason::PublicationUnavailable))?;
+        hub.joins
+            .send((expected, answer))
+            .await
+            .map_err(|_| refuse(Reason::PublicationUnavailable))?;
         let updates = updates.await.map_err(gone)??;
         Ok(Response::new(Box::pin(ReceiverStream::new(updates))))
     }
@@ -207,7 +216,8 @@ impl Hub {
         let (known, producer) = watch::channel(None);
         let plan = &handle.plan;
         let exporter = Exporter::new(plan.id, plan.format, relay, clock.now());
-        let task = HubTask { exporter, subscribers: Vec::new(), known, handle: handle.clone(), clock };
+        let task =
+            HubTask { exporter, subscribers: Vec::new(), known, handle: handle.clone(), clock };
         tokio::spawn(task.run(joining));
         Self { joins, producer, handle }
     }
@@ -310,7 +320,10 @@ impl HubTask {
         }
     }
 
-    fn join(&mut self, expected: &proto::ProducerIdentity) -> Result<mpsc::Receiver<Update>, Status> {
+    fn join(
+        &mut self,
+        expected: &proto::ProducerIdentity,
+    ) -> Result<mpsc::Receiver<Update>, Status> {
         self.subscribers.retain(|subscriber| !subscriber.is_closed());
         if self.known.borrow().as_ref() != Some(expected) {
             return Err(refuse(Reason::ProducerChanged));

@@ -36,8 +36,9 @@ const BURST: usize = 256;
 pub enum PoolInput {
     /// A subscriber's frame opens a link; frames for it come out of the channel given back.
     Open(Bytes, oneshot::Sender<mpsc::Receiver<Bytes>>),
-    /// An engine belongs to the pool from now on; its questions go into the channel.
-    Expect(Member, mpsc::Sender<SourceRequest>),
+    /// An engine belongs to the pool from now on; its questions go into the channel. Answered when
+    /// that is so: only then may anything be said about it.
+    Expect(Member, mpsc::Sender<SourceRequest>, oneshot::Sender<()>),
     /// An engine no longer belongs to the pool.
     Forget(Member),
     /// Asks how things are.
@@ -186,9 +187,10 @@ impl PoolTask {
                     self.links.insert(link, Link { frames, over });
                 }
             }
-            PoolInput::Expect(member, questions) => match self.sources.expect(member, now) {
+            PoolInput::Expect(member, questions, done) => match self.sources.expect(member, now) {
                 Ok(()) => {
                     self.questions.insert(member, questions);
+                    let _ = done.send(());
                 }
                 Err(error) => log!("pool {}: {member}: {error}", self.plan.name),
             },

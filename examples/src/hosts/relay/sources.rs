@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::pool::{PoolHandle, PoolInput};
 use crate::hosts::clock::Clock;
@@ -87,7 +87,9 @@ impl Roster {
             let counters = Arc::new(SourceCounters::default());
             lock(&self.watched).insert(spec.clone(), counters.clone());
             let (ask, questions) = mpsc::channel(4);
-            let _ = pool.input.send(PoolInput::Expect(spec.member, ask)).await;
+            let (done, expected) = oneshot::channel();
+            let _ = pool.input.send(PoolInput::Expect(spec.member, ask, done)).await;
+            let _ = expected.await;
             let watcher = Watcher {
                 spec: spec.clone(),
                 counters,

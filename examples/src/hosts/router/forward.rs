@@ -130,4 +130,3 @@ impl Drop for UnderWay {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
-

@@ -15,9 +15,9 @@ use ckf_protocol::Lane;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Router;
 use super::choose::{View, order, prefer};
 use super::forward::{Candidate, forward};
-use super::Router;
 use crate::hosts::http::read_body;
 
 /// Bytes of a request at most.
@@ -56,7 +56,7 @@ impl Router {
             Scope::default().block_hashes(&prompt, self.block_size).take(MAX_BLOCKS).collect();
         let matches = self.query.find_prefix(&blocks);
         let view = |(lane, dc): (usize, &super::Dc)| View {
-            depth: Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane)),
+            depth: Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane)).map(|depth| depth as usize),
             in_flight: dc.in_flight(),
             endpoints: dc.endpoints.len(),
             cost: dc.spec.cost,
@@ -72,7 +72,10 @@ impl Router {
     }
 }
 
-async fn complete(State(router): State<Arc<Router>>, request: Request) -> Result<Response, StatusCode> {
+async fn complete(
+    State(router): State<Arc<Router>>,
+    request: Request,
+) -> Result<Response, StatusCode> {
     let body = body(&router, request).await?;
     let plan = router.plan(&body)?;
     let counters = &router.counters;
@@ -88,7 +91,10 @@ async fn complete(State(router): State<Arc<Router>>, request: Request) -> Result
 }
 
 /// Only says where and why.
-async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Response, StatusCode> {
+async fn route(
+    State(router): State<Arc<Router>>,
+    request: Request,
+) -> Result<Response, StatusCode> {
     let body = body(&router, request).await?;
     let plan = router.plan(&body)?;
     let depths: BTreeMap<u64, Option<usize>> =
@@ -97,7 +103,8 @@ async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Re
         let dc = &router.dcs[dc];
         json!({ "dc": dc.spec.id, "endpoint": dc.endpoints[endpoint].url })
     });
-    let why = if depths.values().any(Option::is_some) { "depth, load and cost" } else { "load and cost" };
+    let why =
+        if depths.values().any(Option::is_some) { "depth, load and cost" } else { "load and cost" };
     let answer = json!({ "to": first, "why": why, "blocks": plan.blocks, "depths": depths });
     Ok(Json(answer).into_response())
 }

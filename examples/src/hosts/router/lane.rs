@@ -84,7 +84,12 @@ pub async fn run(
 
 /// A Subscribe frame opens a stream in place of the former one; the end of a stream says all that
 /// an Unsubscribe frame would.
-async fn transmit(session: &mut LaneSession, frames: &mut Option<Frames>, link: &Link, clock: Clock) {
+async fn transmit(
+    session: &mut LaneSession,
+    frames: &mut Option<Frames>,
+    link: &Link,
+    clock: Clock,
+) {
     while let Some(frame) = session.poll_transmit() {
         let kind = peek_header(&frame, &Limits::default()).and_then(|header| header.kind());
         *frames = None;
@@ -107,7 +112,9 @@ async fn next(frames: &mut Option<Frames>) -> Option<crate::hosts::HostResult<by
 
 fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard) {
     match event {
-        SessionEvent::Ready { sequence, .. } => log!("lane of data center {dc}: ready at {sequence}"),
+        SessionEvent::Ready { sequence, .. } => {
+            log!("lane of data center {dc}: ready at {sequence}")
+        }
         SessionEvent::Retired { failure, was_ready } => {
             board.write(|report| report.last_failure = Some(failure));
             if was_ready {

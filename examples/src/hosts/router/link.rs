@@ -36,7 +36,8 @@ impl Link {
     /// # Errors
     /// An address or files that make no sense.
     pub fn grpc(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Self> {
-        let client = FeedClient::new(channel(url, Some(tls), keep_alive)?).max_decoding_message_size(MAX_MESSAGE);
+        let client = FeedClient::new(channel(url, Some(tls), keep_alive)?)
+            .max_decoding_message_size(MAX_MESSAGE);
         Ok(Self::Grpc(client))
     }
 
@@ -50,7 +51,9 @@ impl Link {
                 let request = proto::OpenRequest { frame: subscribe.into() };
                 let mut client = client.clone();
                 let answer = tokio::time::timeout(OPEN, client.open(request)).await??;
-                Ok(Box::pin(answer.into_inner().map_ok(|message| message.frame).map_err(Into::into)))
+                Ok(Box::pin(
+                    answer.into_inner().map_ok(|message| message.frame).map_err(Into::into),
+                ))
             }
             Self::Dynamo(link) => link.open(&subscribe).await,
         }

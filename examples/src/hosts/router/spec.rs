@@ -29,7 +29,11 @@ impl FromStr for DcSpec {
                 "relay" => spec.relay = value.to_owned(),
                 "endpoint" => spec.endpoints.push(value.trim_end_matches('/').to_owned()),
                 "cost" => {
-                    spec.cost = value.parse().ok().filter(|cost: &f64| cost.is_finite()).ok_or("bad cost")?;
+                    spec.cost = value
+                        .parse()
+                        .ok()
+                        .filter(|cost: &f64| cost.is_finite())
+                        .ok_or("bad cost")?;
                 }
                 _ => return Err(format!("unknown option `{key}`")),
             }

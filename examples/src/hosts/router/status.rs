@@ -107,7 +107,11 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
             page.gauge("ckf_lane_sequence", &dc, sequence);
         }
         if let Some(heard) = report.heard {
-            page.gauge("ckf_lane_silent_seconds", &dc, now.saturating_since(heard).get() as f64 / 1000.0);
+            page.gauge(
+                "ckf_lane_silent_seconds",
+                &dc,
+                now.saturating_since(heard).get() as f64 / 1000.0,
+            );
         }
     }
     for (dc, report) in &reports {
@@ -117,26 +121,34 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
                 page.counter(metric, &[("dc", &dc.spec.id), (key, what)], *value);
             }
         };
-        many("ckf_lane_total", "what", &[
-            ("subscribe", stats.subscribes),
-            ("resync", stats.resyncs),
-            ("snapshot", stats.snapshots),
-            ("delta", stats.deltas),
-            ("heartbeat", stats.heartbeats),
-            ("byte", stats.bytes),
-            ("ignored", stats.ignored.total()),
-        ]);
-        many("ckf_lane_retired_total", "why", &[
-            ("gap", failures.gap + failures.snapshot_gap),
-            ("malformed", failures.malformed),
-            ("identity", failures.identity),
-            ("digest", failures.digest),
-            ("by_producer", failures.by_producer),
-            ("rejected", failures.rejected),
-            ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
-            ("silence", failures.silence),
-            ("disconnected", failures.disconnected),
-        ]);
+        many(
+            "ckf_lane_total",
+            "what",
+            &[
+                ("subscribe", stats.subscribes),
+                ("resync", stats.resyncs),
+                ("snapshot", stats.snapshots),
+                ("delta", stats.deltas),
+                ("heartbeat", stats.heartbeats),
+                ("byte", stats.bytes),
+                ("ignored", stats.ignored.total()),
+            ],
+        );
+        many(
+            "ckf_lane_retired_total",
+            "why",
+            &[
+                ("gap", failures.gap + failures.snapshot_gap),
+                ("malformed", failures.malformed),
+                ("identity", failures.identity),
+                ("digest", failures.digest),
+                ("by_producer", failures.by_producer),
+                ("rejected", failures.rejected),
+                ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
+                ("silence", failures.silence),
+                ("disconnected", failures.disconnected),
+            ],
+        );
         many("ckf_answers_total", "result", &[("answered", dc.answered.get())]);
     }
     let counters = &router.counters;

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Everything on one machine: three data centers with three engines each, three relays, one router, and
+# a recorded trace through it. Half way a relay and then the router are killed and started again.
+# Needs only the programs of this package; ends with an error unless every request was answered and
+# the router's picture equals what the engines hold.
+#
+#   examples/demo.sh [TRACE]
+#
+# CKF_BIN: folder with the programs (built when unset). CKF_DEMO_PORT: first of 40 ports.
+# CKF_DEMO_REQUESTS: requests in each of the three parts.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+trace=${1:-${CKF_SHARED:-$here/../../shared}/data/traces/mooncake_fast25_conversation.jsonl}
+port=${CKF_DEMO_PORT:-21000}
+requests=${CKF_DEMO_REQUESTS:-300}
+if [ -z "${CKF_BIN:-}" ]; then
+    cargo build --release --manifest-path "$here/Cargo.toml" --features hosts --bins
+    CKF_BIN=${CARGO_TARGET_DIR:-$here/../target}/release
+fi
+work=$(mktemp -d)
+declare -A process
+cleanup() {
+    for name in "${!process[@]}"; do kill -9 "${process[$name]}" 2>/dev/null || true; done
+    wait 2>/dev/null || true
+    rm -rf "$work"
+}
+trap cleanup EXIT
+start() { # NAME PROGRAM ARGS...
+    local name=$1 program=$2
+    shift 2
+    "$CKF_BIN/$program" "$@" 2>>"$work/$name.log" &
+    process[$name]=$!
+}
+kill_hard() {
+    kill -9 "${process[$1]}"
+    wait "${process[$1]}" 2>/dev/null || true
+}
+ready() { # PORT: waits for /readyz
+    for _ in $(seq 200); do
+        if exec 3<>"/dev/tcp/127.0.0.1/$1"; then
+            printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3
+            read -r _ status _ <&3 || status=none
+            exec 3>&-
+            [ "$status" = 200 ] && return
+        fi 2>/dev/null
+        sleep 0.1
+    done
+    echo "nothing ready on port $1" >&2
+    tail -n 20 "$work"/*.log >&2
+    exit 1
+}
+tls() { echo --ca "$work/ca.pem" --cert "$work/$1.pem" --key "$work/$1.key"; }
+
+"$CKF_BIN/engine-sim" certs "$work"
+engines=() dcs=()
+for dc in 1 2 3; do
+    sources=$work/sources.$dc
+    spec="id=$dc,relay=https://127.0.0.1:$((port + dc)),cost=$((dc - 1))"
+    for engine in 0 1 2; do
+        at=$((port + 10 * dc + 3 * engine))
+        start "engine.$dc.$engine" engine-sim serve --name "dc$dc/engine$engine" \
+            --listen "127.0.0.1:$at" --events "127.0.0.1:$((at + 1))" --replay "127.0.0.1:$((at + 2))"
+        echo "zmq://127.0.0.1:$((at + 1))?worker=$engine&replay=$((at + 2))" >>"$sources"
+        spec+=",endpoint=http://127.0.0.1:$at"
+        engines+=(--engine "$dc=http://127.0.0.1:$at")
+    done
+    dcs+=(--dc "$spec")
+done
+relay() { # DC
+    # shellcheck disable=SC2046
+    start "relay.$1" relay --dc-id "$1" --listen "127.0.0.1:$((port + $1))" \
+        --admin "127.0.0.1:$((port + 4 + $1))" $(tls relay) --sources-file "$work/sources.$1" --heartbeat-ms 500
+}
+router() {
+    # shellcheck disable=SC2046
+    start router router --listen "127.0.0.1:$port" --admin "127.0.0.1:$((port + 4))" $(tls router) \
+        "${dcs[@]}" --silence-ms 3000 --patience-ms 5000
+}
+for dc in 1 2 3; do relay "$dc"; done
+for dc in 1 2 3; do ready $((port + 4 + dc)); done
+router
+ready $((port + 4))
+
+url=(--router "http://127.0.0.1:$port" --trace "$trace")
+drive() { "$CKF_BIN/engine-sim" drive "${url[@]}" --requests "$requests" --skip "$1"; }
+verify() { "$CKF_BIN/engine-sim" verify "${url[@]}" --requests 40 --skip "$1" "${engines[@]}"; }
+
+echo "== all there"
+drive 0
+verify 0
+echo "== relay of data center 2 killed under way"
+(sleep 0.3; kill -9 "${process[relay.2]}") &
+drive "$requests"
+wait "${process[relay.2]}" 2>/dev/null || true
+relay 2
+ready $((port + 6))
+verify "$requests"
+echo "== router killed under way"
+drive $((2 * requests)) &
+driver=$!
+sleep 0.3
+kill_hard router
+sleep 0.5
+router
+wait "$driver"
+ready $((port + 4))
+verify $((2 * requests))
+echo "== converged, no request failed"

@@ -1,0 +1,6 @@
+//! The hosts as processes, over sockets on loopback.
+
+#![cfg(feature = "hosts")]
+
+mod sources;
+mod support;
