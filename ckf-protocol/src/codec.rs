@@ -136,16 +136,17 @@ impl Starts {
     #[inline]
     pub(crate) fn push(&mut self, number: u64, len: usize) {
         let end = self.len + 8;
-        if end > self.bytes.len() {
-            self.grow();
+        match self.bytes.get_mut(self.len..end) {
+            Some(bytes) => bytes.copy_from_slice(&number.to_le_bytes()),
+            None => self.grow(number),
         }
-        self.bytes[self.len..end].copy_from_slice(&number.to_le_bytes());
         self.len += len;
     }
 
     #[cold]
-    fn grow(&mut self) {
+    fn grow(&mut self, number: u64) {
         self.bytes.resize((self.bytes.len() * 2).max(256), 0);
+        self.bytes[self.len..self.len + 8].copy_from_slice(&number.to_le_bytes());
     }
 
     #[inline]

@@ -150,44 +150,39 @@ impl fmt::Debug for DeltaView<'_> {
 pub struct Patches<'a> {
     /// One byte a patch: its mask, and the length of its gap.
     heads: &'a [u8],
-    gaps: &'a [u8],
-    values: &'a [u8],
+    /// Gap and values of each patch.
+    entries: &'a [u8],
     /// The bucket of the last patch; 0 before the first one.
     bucket: u32,
 }
 
 impl<'a> Patches<'a> {
-    /// Splits what follows a delta's fixed fields into the three arrays that must fill it.
+    /// Splits what follows a delta's fixed fields into heads and entries, which must fill it.
     fn split(rest: &'a [u8], count: u32) -> Result<Self, DecodeError> {
-        let origin = layout::header::LEN + at::LEN;
-        let error = |field, at, fault| DecodeError { field, offset: (origin + at) as u32, fault };
-        let short = |field, at, needed: usize, left: usize| {
-            error(field, at, Fault::Truncated { needed: needed as u32, left: left as u32 })
-        };
         let count = count as usize;
-        let Some((heads, rest)) = rest.split_at_checked(count) else {
-            return Err(short(name::HEADS, 0, count, rest.len()));
+        let truncated = |needed: usize, left: usize| Fault::Truncated {
+            needed: needed as u32,
+            left: left as u32,
         };
-        let (mut gaps_len, mut values_len) = (0, 0);
+        let Some((heads, entries)) = rest.split_at_checked(count) else {
+            return Err(error(name::HEADS, 0, truncated(count, rest.len())));
+        };
+        let mut len = 0;
         for (index, &head) in heads.iter().enumerate() {
             let (mask, gap_len) = halves(head);
             if mask == 0 || gap_len > layout::MAX_GAP {
                 return Err(error(name::HEADS, index, Fault::Value { value: u64::from(head) }));
             }
-            gaps_len += gap_len;
-            values_len += slots_len(mask);
+            len += gap_len + slots_len(mask);
         }
-        let Some((gaps, values)) = rest.split_at_checked(gaps_len) else {
-            return Err(short(name::GAPS, count, gaps_len, rest.len()));
-        };
-        if values.len() < values_len {
-            return Err(short(name::VALUES, count + gaps_len, values_len, values.len()));
+        if entries.len() < len {
+            return Err(error(name::ENTRIES, count, truncated(len, entries.len())));
         }
-        if values.len() > values_len {
-            let fault = Fault::Trailing { count: (values.len() - values_len) as u32 };
-            return Err(error(name::VALUES, count + gaps_len + values_len, fault));
+        if entries.len() > len {
+            let fault = Fault::Trailing { count: (entries.len() - len) as u32 };
+            return Err(error(name::ENTRIES, count + len, fault));
         }
-        Ok(Self { heads, gaps, values, bucket: 0 })
+        Ok(Self { heads, entries, bucket: 0 })
     }
 
     /// Checks that buckets ascend, stay inside the table, and that gaps have no leading zeros.
@@ -195,8 +190,8 @@ impl<'a> Patches<'a> {
     fn check_buckets(&self, bucket_count: u32) -> Result<u32, DecodeError> {
         let (mut bucket, mut at) = (0u64, 0);
         for (index, &head) in self.heads.iter().enumerate() {
-            let (_, len) = halves(head);
-            let gap = low_bytes(window(self.gaps, at), len);
+            let (mask, len) = halves(head);
+            let gap = low_bytes(window(self.entries, at), len);
             let repeats = gap == 0 && index > 0;
             bucket += u64::from(gap);
             if short_len(gap) != len || repeats || bucket >= u64::from(bucket_count) {
@@ -207,10 +202,9 @@ impl<'a> Patches<'a> {
                 } else {
                     Fault::Bucket { bucket, count: bucket_count }
                 };
-                let offset = layout::header::LEN + at::LEN + self.heads.len() + at;
-                return Err(DecodeError { field: name::GAPS, offset: offset as u32, fault });
+                return Err(error(name::GAP, self.heads.len() + at, fault));
             }
-            at += len;
+            at += len + slots_len(mask);
         }
         Ok(bucket as u32)
     }
@@ -223,12 +217,12 @@ impl Iterator for Patches<'_> {
     fn next(&mut self) -> Option<Patch> {
         let (&head, heads) = self.heads.split_first()?;
         let (mask, gap_len) = halves(head);
+        let gap = low_bytes(window(self.entries, 0), gap_len);
+        let image = BucketImage::new(spread(window(self.entries, gap_len), mask));
         // `split` and `check_buckets` saw to it that nothing here is cut short or wraps.
+        self.bucket = self.bucket.wrapping_add(gap);
         self.heads = heads;
-        self.bucket = self.bucket.wrapping_add(low_bytes(window(self.gaps, 0), gap_len));
-        self.gaps = self.gaps.get(gap_len..).unwrap_or(&[]);
-        let image = BucketImage::new(spread(window(self.values, 0), mask));
-        self.values = self.values.get(slots_len(mask)..).unwrap_or(&[]);
+        self.entries = self.entries.get(gap_len + slots_len(mask)..).unwrap_or(&[]);
         Some(Patch { bucket: self.bucket, mask, image })
     }
 
@@ -239,6 +233,11 @@ impl Iterator for Patches<'_> {
 
 impl ExactSizeIterator for Patches<'_> {}
 impl FusedIterator for Patches<'_> {}
+
+/// An error `at` bytes after a delta's fixed fields.
+fn error(field: &'static str, at: usize, fault: Fault) -> DecodeError {
+    DecodeError { field, offset: (layout::header::LEN + at::LEN + at) as u32, fault }
+}
 
 /// A patch's mask and the length of its gap.
 #[inline]

@@ -110,13 +110,13 @@ impl DeltaWriter {
     }
 }
 
-/// Writes one part: three arrays that grow side by side and are joined at its end.
+/// Writes one part: heads and entries grow side by side and are joined at its end.
 #[derive(Clone, Debug)]
 pub(crate) struct PartWriter {
     /// Room for the fixed fields, then the heads.
     body: Vec<u8>,
-    gaps: Starts,
-    values: Starts,
+    /// The gap and the values of each patch.
+    entries: Starts,
     /// The bucket of the last patch; 0 before the first one.
     bucket: u32,
 }
@@ -124,7 +124,7 @@ pub(crate) struct PartWriter {
 impl PartWriter {
     pub(crate) fn new() -> Self {
         let body = vec![0; at::LEN];
-        Self { body, gaps: Starts::new(), values: Starts::new(), bucket: 0 }
+        Self { body, entries: Starts::new(), bucket: 0 }
     }
 
     /// Number of patches.
@@ -134,7 +134,7 @@ impl PartWriter {
 
     /// Whether any further patch stays within the limits.
     fn has_room(&self, limits: &Limits) -> bool {
-        let bytes = self.body.len() + self.gaps.len() + self.values.len();
+        let bytes = self.body.len() + self.entries.len();
         self.len() < limits.max_images() as usize && bytes + MAX_PATCH <= limits.max_body()
     }
 
@@ -144,8 +144,8 @@ impl PartWriter {
         let gap = patch.bucket - self.bucket;
         let gap_len = short_len(gap);
         self.body.push((gap_len as u8) << layout::HEAD_GAP_SHIFT | patch.mask);
-        self.gaps.push(u64::from(gap), gap_len);
-        self.values.push(gather(patch.image.get(), patch.mask), slots_len(patch.mask));
+        self.entries.push(u64::from(gap), gap_len);
+        self.entries.push(gather(patch.image.get(), patch.mask), slots_len(patch.mask));
         self.bucket = patch.bucket;
     }
 
@@ -164,12 +164,10 @@ impl PartWriter {
         put(&mut self.body, at::COUNT, count.to_le_bytes());
         put(&mut self.body, at::PART, part.to_le_bytes());
         put(&mut self.body, at::FLAGS, flags.to_le_bytes());
-        self.body.extend_from_slice(self.gaps.as_slice());
-        self.body.extend_from_slice(self.values.as_slice());
+        self.body.extend_from_slice(self.entries.as_slice());
         let body = SharedBody::new(Kind::Delta, &self.body);
         self.body.truncate(at::LEN);
-        self.gaps.clear();
-        self.values.clear();
+        self.entries.clear();
         self.bucket = 0;
         body
     }

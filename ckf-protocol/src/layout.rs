@@ -135,7 +135,7 @@ structure! {
 }
 
 structure! {
-    /// Heads, gaps and values of the patches follow.
+    /// Heads of the patches follow, then their entries: a gap and values each.
     delta: 24 {
         0 8 SEQUENCE "sequence",
         8 8 DIGEST "digest",
@@ -164,8 +164,8 @@ pub(crate) mod name {
     pub(crate) const FRAME: &str = "frame";
     pub(crate) const BODY: &str = "body";
     pub(crate) const HEADS: &str = "delta.heads";
-    pub(crate) const GAPS: &str = "delta.gaps";
-    pub(crate) const VALUES: &str = "delta.values";
+    pub(crate) const ENTRIES: &str = "delta.entries";
+    pub(crate) const GAP: &str = "delta.gap";
     pub(crate) const MASKS: &str = "snapshot_chunk.masks";
     pub(crate) const SLOTS: &str = "snapshot_chunk.slots";
 }
