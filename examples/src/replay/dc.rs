@@ -5,7 +5,7 @@ use ckf_producer::source::{
     Direct, PoolSources, PoolSourcesConfig, ReadyRule, SourceConfig, SourceRequest, StreamState,
 };
 use ckf_producer::{Command, HashSeeds, Member, PoolConfig, Producer, PublishConfig, SubscriberId};
-use ckf_protocol::{Incarnation, Instant, Kind, Millis, PoolId};
+use ckf_protocol::{DcId, Incarnation, Instant, Kind, Millis, PoolId};
 
 use super::cache::{LruCache, Served};
 use super::worker::{Content, EventLog, FromWorker};
@@ -40,7 +40,8 @@ pub struct Wire {
 
 impl Wire {
     /// A connection with nothing under way.
-    pub fn new(faults: Faults, seed: u64, dc: u64) -> Self {
+    pub fn new(faults: Faults, seed: u64, dc: DcId) -> Self {
+        let dc = dc.get();
         Self {
             to_consumer: Link::new(faults, Rng::new(seed, dc << 8 | 1)),
             to_producer: Link::new(faults, Rng::new(seed, dc << 8 | 2)),
@@ -138,14 +139,15 @@ impl Dc {
         DcCounts { images, ..self.counts }
     }
 
-    /// Whether nothing that a worker published is missing, and nothing waits to be published.
-    pub fn is_settled(&self) -> bool {
-        let live = |log: &EventLog| {
-            self.sources
-                .stream(log.member())
-                .is_some_and(|stream| stream.state() == StreamState::Live)
-        };
-        self.unpublished == 0 && self.workers.iter().all(live)
+    /// Bytes of deltas and of snapshots sent so far.
+    pub fn wire_bytes(&self) -> [u64; 2] {
+        self.counts.wire
+    }
+
+    /// Whether stage 1 knows exactly what every worker holds.
+    pub fn is_live(&self) -> bool {
+        let streams = self.workers.iter().map(|worker| self.sources.stream(worker.member()));
+        streams.flatten().all(|stream| stream.state() == StreamState::Live)
     }
 
     /// A worker served a prompt: publishes what that did to its cache.

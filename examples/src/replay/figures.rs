@@ -29,7 +29,7 @@ pub struct Figures {
     pub wire_bytes_snapshot: u64,
     /// Snapshots installed by the consumer.
     pub snapshots: u64,
-    /// Times a ready lane was given up and asked for a new snapshot.
+    /// Subscriptions that lanes had to repeat: after a gap, a lost connection, a silence.
     pub resyncs: u64,
     /// Blocks owned but without room in a filter, at the end.
     pub omitted: u64,
@@ -41,7 +41,8 @@ pub struct Figures {
     pub answers_over: u64,
     /// Answers less deep than the oracle's.
     pub answers_under: u64,
-    /// Requests whose best DC by the consumer is not one of the best by the oracle.
+    /// Requests whose deepest DC by the consumer is not one of the deepest by the oracle, because
+    /// of a wrong answer or because the right lane was not ready.
     pub best_dc_wrong: u64,
     /// Blocks served from a cache / blocks queried.
     pub hit_rate: f64,
@@ -49,7 +50,8 @@ pub struct Figures {
     pub lookup_ns_p50: u64,
     /// 99th percentile of the same.
     pub lookup_ns_p99: u64,
-    /// After the final drain every lane's words equal its producer's words.
+    /// After the final drain every lane's words equal its producer's words, and every producer
+    /// owns as many blocks as the oracle.
     pub converged: bool,
     /// What each policy that ran achieved, by its name.
     pub policies: BTreeMap<&'static str, PolicyFigures>,

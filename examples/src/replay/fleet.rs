@@ -2,6 +2,7 @@
 
 use ckf_core::BlockHash;
 
+use super::args::Args;
 use super::cache::{LruCache, Served};
 use super::policy::{Policy, deepest_or_idlest, idlest};
 
@@ -19,22 +20,22 @@ struct Worker {
 }
 
 impl Fleet {
-    /// `dcs` times `workers` empty caches of `blocks` blocks each.
-    pub fn new(dcs: usize, workers: usize, blocks: usize) -> Self {
+    /// Empty caches as the options say.
+    pub fn new(args: &Args) -> Self {
+        let blocks = args.blocks_per_worker as usize;
         let worker = || Worker { cache: LruCache::new(blocks), load: 0 };
-        let dc = || (0..workers).map(|_| worker()).collect();
-        Self { dcs: (0..dcs).map(|_| dc()).collect(), requests: 0 }
+        let dc = || (0..args.workers).map(|_| worker()).collect();
+        Self { dcs: (0..args.dcs).map(|_| dc()).collect(), requests: 0 }
     }
 
-    /// The DC a policy picks. `depths`, one a DC, are asked for only by the prefix policy.
-    pub fn choose(
-        &self,
-        policy: Policy,
-        depths: impl FnOnce() -> Vec<usize>,
-        blocks: usize,
-    ) -> usize {
+    /// The DC that a policy picks for a prompt of so many blocks. `depths` has one entry a DC,
+    /// `None` where nothing is known of it: to the prefix policy that is a miss.
+    pub fn choose(&self, policy: Policy, depths: &[Option<usize>], blocks: usize) -> usize {
         match policy {
-            Policy::Prefix => deepest_or_idlest(&depths(), &self.loads(), blocks),
+            Policy::Prefix => {
+                let depths: Vec<_> = depths.iter().map(|depth| depth.unwrap_or(0)).collect();
+                deepest_or_idlest(&depths, &self.loads(), blocks)
+            }
             Policy::Load => idlest(&self.loads()),
             Policy::RoundRobin => (self.requests % self.dcs.len() as u64) as usize,
         }
@@ -81,14 +82,19 @@ const LOAD_MEMORY: u64 = 128;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     fn prompt(from: u64, len: u64) -> Vec<BlockHash> {
         (from..from + len).map(BlockHash::new).collect()
     }
 
+    fn fleet(options: &str) -> Fleet {
+        Fleet::new(&Args::parse_from(std::iter::once("replay").chain(options.split(' '))))
+    }
+
     #[test]
     fn a_prompt_returns_to_the_worker_that_has_it() {
-        let mut fleet = Fleet::new(2, 3, 100);
+        let mut fleet = fleet("--dcs 2 --workers 3 --blocks-per-worker 100");
         let (worker, served) = fleet.serve(1, &prompt(0, 10));
         assert_eq!(served.hits, 0);
         for i in 1..9 {
@@ -103,15 +109,15 @@ mod tests {
 
     #[test]
     fn each_policy_picks_as_it_says() {
-        let mut fleet = Fleet::new(3, 1, 100);
-        let no_depths = || -> Vec<usize> { unreachable!("only prefix asks for depths") };
+        let mut fleet = fleet("--dcs 3 --workers 1 --blocks-per-worker 100");
+        let deep = [Some(0), None, Some(4)];
         for turn in 0..6 {
-            let dc = fleet.choose(Policy::RoundRobin, no_depths, 5);
+            let dc = fleet.choose(Policy::RoundRobin, &deep, 5);
             assert_eq!(dc, turn % 3);
             fleet.serve(dc, &prompt(100 * turn as u64, if dc == 1 { 1 } else { 5 }));
         }
-        assert_eq!(fleet.choose(Policy::Load, no_depths, 5), 1);
-        assert_eq!(fleet.choose(Policy::Prefix, || vec![0, 0, 4], 5), 2);
-        assert_eq!(fleet.choose(Policy::Prefix, || vec![0, 0, 0], 5), 1);
+        assert_eq!(fleet.choose(Policy::Load, &deep, 5), 1);
+        assert_eq!(fleet.choose(Policy::Prefix, &deep, 5), 2);
+        assert_eq!(fleet.choose(Policy::Prefix, &[Some(0); 3], 5), 1);
     }
 }

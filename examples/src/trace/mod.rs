@@ -70,7 +70,7 @@ impl Trace {
     }
 
     /// Bytes of the file read so far, and its size in bytes; for a progress bar.
-    pub fn position(&self) -> (u64, u64) {
+    pub fn bytes_read(&self) -> (u64, u64) {
         self.lines.position()
     }
 

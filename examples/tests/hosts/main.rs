@@ -2,5 +2,6 @@
 
 #![cfg(feature = "hosts")]
 
+mod demo;
 mod sources;
 mod support;

@@ -24,13 +24,23 @@ async fn trial(kind: &str, what: &str) -> Option<Trial> {
     let folder = certificates();
     let [events, replay, listen, admin] = ports();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/publisher.py");
-    let publisher_args = [script.to_owned(), events.to_string(), replay.to_string(), kind.into(), what.into()];
+    let publisher_args =
+        [script.to_owned(), events.to_string(), replay.to_string(), kind.into(), what.into()];
     let (publisher, mut out) = Process::start_and_hear("publisher", &python, &publisher_args);
-    let relay = Process::start("relay", RELAY, &[
-        args(&format!("--dc-id 1 --listen {} --admin {} --diagnosis", local(listen), local(admin))),
-        tls(folder.path(), "relay"),
-        args(&format!("--source zmq://{}?worker=1&rank=0&replay={replay}", local(events))),
-    ].concat());
+    let relay = Process::start(
+        "relay",
+        RELAY,
+        &[
+            args(&format!(
+                "--dc-id 1 --listen {} --admin {} --diagnosis",
+                local(listen),
+                local(admin)
+            )),
+            tls(folder.path(), "relay"),
+            args(&format!("--source zmq://{}?worker=1&rank=0&replay={replay}", local(events))),
+        ]
+        .concat(),
+    );
     let done = tokio::task::spawn_blocking(move || line(&mut out)).await.unwrap();
     let last = done.strip_prefix("done ").expect("the publisher ends well").parse().unwrap();
     Some(Trial { _certificates: folder, relay, _publisher: publisher, admin, last })
@@ -105,7 +115,10 @@ async fn every_payload_is_taken_or_counted() {
     }
     let must = ["x_truncated", "x_token_overflow", "x_huge_array_header", "x_nested_deep"];
     for name in must {
-        assert!(bad.keys().any(|file| file.to_str().unwrap().starts_with(name)), "{name} is hostile");
+        assert!(
+            bad.keys().any(|file| file.to_str().unwrap().starts_with(name)),
+            "{name} is hostile"
+        );
     }
     assert!(bad.keys().all(|file| file.to_str().unwrap().starts_with("x_")), "{bad:?}");
     let Some(trial) = trial("payloads", folder.to_str().unwrap()).await else { return };

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ckf_examples::hosts::http::{HttpClient, client, get, post_whole};
 use ckf_examples::hosts::certs;
+use ckf_examples::hosts::http::{HttpClient, client, get, post_whole};
 use serde_json::Value;
 
 pub(crate) const RELAY: &str = env!("CARGO_BIN_EXE_relay");
@@ -29,7 +29,11 @@ impl Process {
     }
 
     /// Starts a program that prints a line when it has done its work, and waits for the line.
-    pub(crate) fn start_and_hear(name: &str, program: &str, args: &[String]) -> (Self, BufReader<std::process::ChildStdout>) {
+    pub(crate) fn start_and_hear(
+        name: &str,
+        program: &str,
+        args: &[String],
+    ) -> (Self, BufReader<std::process::ChildStdout>) {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -107,10 +111,8 @@ pub(crate) fn args(text: &str) -> Vec<String> {
 
 /// The shared data, or `None` where the test may be skipped.
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("CKF_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"),
-        PathBuf::from,
-    );
+    let root = std::env::var_os("CKF_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
     let path = root.join("data").join(path);
     if path.exists() {
         return Some(path);
@@ -124,8 +126,10 @@ pub(crate) fn shared(path: &str) -> Option<PathBuf> {
 /// A Python that has pyzmq and msgpack, or `None` where the test may be skipped.
 pub(crate) fn python() -> Option<String> {
     let python = std::env::var("CKF_PYTHON").unwrap_or("python3".to_owned());
-    let probe = Command::new(&python).args(["-c", "import zmq, msgpack"]).stderr(Stdio::null()).status();
-    found("python3 with pyzmq and msgpack", probe.is_ok_and(|status| status.success())).then_some(python)
+    let probe =
+        Command::new(&python).args(["-c", "import zmq, msgpack"]).stderr(Stdio::null()).status();
+    found("python3 with pyzmq and msgpack", probe.is_ok_and(|status| status.success()))
+        .then_some(python)
 }
 
 /// Whether the NATS server is installed, or the test may be skipped.
@@ -158,7 +162,8 @@ impl Watch {
 
     pub(crate) async fn post(&self, port: u16, path: &str, body: &Value) -> Option<Value> {
         let body = bytes::Bytes::from(body.to_string());
-        let answer = post_whole(&self.0, &http(port, path), body, Duration::from_secs(10), 1 << 22).await;
+        let answer =
+            post_whole(&self.0, &http(port, path), body, Duration::from_secs(10), 1 << 22).await;
         serde_json::from_slice(&answer.ok()?).ok()
     }
 
@@ -188,7 +193,10 @@ impl Watch {
     pub(crate) async fn up(&self, port: u16, path: &str) {
         let started = Instant::now();
         while self.get(port, path).await.is_none() {
-            assert!(started.elapsed() < Duration::from_secs(20), "{path} on {port} does not come up");
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "{path} on {port} does not come up"
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -56,7 +56,10 @@ impl Router {
             Scope::default().block_hashes(&prompt, self.block_size).take(MAX_BLOCKS).collect();
         let matches = self.query.find_prefix(&blocks);
         let view = |(lane, dc): (usize, &super::Dc)| View {
-            depth: Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane)).map(|depth| depth as usize),
+            depth: Lane::new(lane as u8)
+                .ok()
+                .and_then(|lane| matches.depth(lane))
+                .map(|depth| depth as usize),
             in_flight: dc.in_flight(),
             endpoints: dc.endpoints.len(),
             cost: dc.spec.cost,
