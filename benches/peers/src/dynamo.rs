@@ -111,7 +111,7 @@ fn config(workload: &dyn Workload) -> CkfConfig {
 /// The producer of one lane, fed with all that the lane holds.
 fn producer(workload: &dyn Workload, lane: usize) -> DcCkfState {
     let mut state = DcCkfState::new(config(workload)).expect("memory");
-    for place in workload.placements().iter().filter(|place| place.lane == lane) {
+    for place in workload.lane_placements(lane) {
         let chain = workload.chain(place.chain);
         let outcome = state.apply_event(store_event(0, &chain, place.from, place.to));
         assert!(outcome.first_error().is_none(), "{:?}", outcome.first_error());

@@ -244,7 +244,7 @@ impl Ours {
     /// The producer of one lane, fed with all that the lane holds.
     fn producer(workload: &dyn Workload, lane: usize) -> Stream {
         let mut stream = Stream::of_pool(tight_bucket_count(workload.blocks_per_lane()), lane);
-        for place in workload.placements().iter().filter(|place| place.lane == lane) {
+        for place in workload.lane_placements(lane) {
             let chain = workload.chain(place.chain);
             stream.command(&Command::store(0, &chain.sequence[place.from..place.to]));
         }

@@ -49,6 +49,8 @@ pub trait Workload {
     fn chain(&self, chain: usize) -> Chain;
     /// Every placement, in the order in which the indexes are fed.
     fn placements(&self) -> Vec<Placement>;
+    /// Those of one lane.
+    fn lane_placements(&self, lane: usize) -> Vec<Placement>;
     fn queries(&self, count: usize) -> Vec<Query>;
     /// Distinct blocks in the fullest lane: what a filter is sized for.
     fn blocks_per_lane(&self) -> usize;
@@ -130,6 +132,13 @@ impl Workload for Families {
             }));
         }
         all
+    }
+
+    fn lane_placements(&self, lane: usize) -> Vec<Placement> {
+        let held = self.held.iter().skip(lane).step_by(self.lanes).enumerate();
+        held.filter(|(_, blocks)| **blocks > 0)
+            .map(|(chain, &blocks)| Placement { chain, lane, from: 0, to: usize::from(blocks) })
+            .collect()
     }
 
     fn queries(&self, count: usize) -> Vec<Query> {
@@ -218,8 +227,8 @@ impl Trace {
             let chain = self.chain(number);
             let truth = self.truth(&chain);
             let best = (0..self.lanes).max_by_key(|&lane| truth[lane]).unwrap_or(0);
-            let lane =
-                if truth[best] > 0 && rng.below(4) > 0 { best } else { rng.below(self.lanes) };
+            let worth = truth[best] > 0 && 2 * truth[best] as usize >= chain.local.len();
+            let lane = if worth && rng.below(4) > 0 { best } else { rng.below(self.lanes) };
             let (from, to) = (truth[lane] as usize, chain.local.len());
             if from == to {
                 continue;
@@ -249,6 +258,10 @@ impl Workload for Trace {
 
     fn placements(&self) -> Vec<Placement> {
         self.placements.clone()
+    }
+
+    fn lane_placements(&self, lane: usize) -> Vec<Placement> {
+        self.placements.iter().filter(|place| place.lane == lane).copied().collect()
     }
 
     fn queries(&self, count: usize) -> Vec<Query> {
