@@ -1,5 +1,7 @@
 //! Inputs that the benches share. Deterministic: a seed gives the same input on every machine.
 
+pub mod world;
+
 use ckf_core::{BlockHash, Format, Sizing, Table};
 use ckf_producer::{HashSeeds, Pool, PoolConfig};
 
