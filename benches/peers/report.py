@@ -213,13 +213,13 @@ def lookups(found):
         rows.append(
             [f"`{name}`"]
             + [figure(row[key]) for key in ("p50_ns", "p90_ns", "p99_ns", "p999_ns", "first_round_p50_ns")]
-            + [figure(1e9 / row["mean_ns"]), figure(memory / 1e6 if memory is not None else None)]
+            + [figure(row["requests_per_s"]), figure(memory / 1e6 if memory is not None else None)]
             + [figure(row["own_bytes"] / 1e6) if row.get("own_bytes") else "-"]
             + [str(row.get(key, "-")) for key in ("over", "under", "wrong_best")]
-            + [figure(row.get("install_ms"))]
+            + [figure(100 * row["load"]) + " %" if row.get("load") else "-", figure(row.get("install_ms"))]
         )
     head = ["ns per request", "p50", "p90", "p99", "p99.9", "first p50", "requests/s", "memory MB", "own account MB"]
-    text = table(head + ["over", "under", "wrong best", "install ms"], rows)
+    text = table(head + ["over", "under", "wrong best", "filter load", "install ms"], rows)
     if found.get("busy"):
         rows = [
             [f"`{name}`"]

@@ -170,6 +170,11 @@ impl Filter {
         self.indexer.manifest().format().bucket_count() * FILTER_LANES * size_of::<u64>()
     }
 
+    /// How full a lane with this many blocks is.
+    pub fn load(&self, blocks: usize) -> f64 {
+        blocks as f64 / (4 * self.indexer.manifest().format().bucket_count()) as f64
+    }
+
     /// The lookup; its sequence hashing is inside.
     #[inline]
     pub fn find(&self, query: &[LocalBlockHash]) -> GlobalCkfQueryResult {

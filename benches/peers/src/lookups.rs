@@ -19,6 +19,8 @@ pub struct Cost {
     pub heap: i64,
     /// What the index itself says it uses, where it says so.
     pub own: Option<usize>,
+    /// Of a filter: how full its fullest lane is.
+    pub load: Option<f64>,
     /// Ticks of each snapshot installation.
     pub installs: Vec<u64>,
 }
@@ -181,6 +183,7 @@ fn alternate(ours: Vec<Row>, theirs: Vec<Row>) -> Vec<Row> {
 
 fn row_json(row: &Row, summary: &Summary, queries: &[Query], clock: &Clock) -> Value {
     let mut json = summary.json();
+    json["requests_per_s"] = json!((1e9 / summary.mean).round());
     json["first_round_p50_ns"] = json!(round1(row.first_round_p50));
     if let Some(depths) = &row.depths {
         let (mut over, mut under, mut wrong_best) = (0u64, 0u64, 0u64);
@@ -204,6 +207,7 @@ fn row_json(row: &Row, summary: &Summary, queries: &[Query], clock: &Clock) -> V
         json["resident_bytes"] = json!(cost.resident);
         json["heap_bytes"] = json!(cost.heap);
         json["own_bytes"] = json!(cost.own);
+        json["load"] = json!(cost.load);
         json["build_s"] = json!(round1(cost.build_s));
         if !cost.installs.is_empty() {
             let mut ticks = cost.installs.clone();
@@ -226,7 +230,7 @@ pub fn nth_write(write: usize) -> (usize, bool) {
         return (write, true);
     }
     let past = write - WRITE_WINDOW;
-    if past % 2 == 0 { (past / 2, false) } else { (WRITE_WINDOW + past / 2, true) }
+    if past.is_multiple_of(2) { (past / 2, false) } else { (WRITE_WINDOW + past / 2, true) }
 }
 
 /// Writes everything it has at full speed; returns the number of deltas or events.

@@ -107,7 +107,7 @@ impl Subject for Producer {
             return 0;
         };
         // A host without subscribers would not even look; Dynamo's producer hands out a list.
-        batch.changes().map(|change| black_box(change).after).count()
+        batch.changes().map(|change| usize::from(black_box(change).bucket.get() < u32::MAX)).sum()
     }
 
     fn filter_bytes(&self) -> usize {
@@ -265,6 +265,7 @@ impl Side for Ours {
             (queries, sessions, installs)
         });
         cost.installs = installs;
+        cost.load = Some(workload.blocks_per_lane() as f64 / format.slot_count() as f64);
         Self { queries, sessions, cost }
     }
 

@@ -22,6 +22,7 @@ impl Side for Peers {
         let filter = (workload.lanes() <= FILTER_LANES).then(|| {
             let ((filter, installs), mut cost) = Cost::of(|| Filter::build(workload));
             cost.own = Some(filter.own_bytes());
+            cost.load = Some(filter.load(workload.blocks_per_lane()));
             cost.installs = installs;
             (Arc::new(filter), cost)
         });
