@@ -48,7 +48,8 @@ class Canvas:
         step = (WIDTH - LEFT - RIGHT) / len(groups)
         width = step * 0.85 / len(series)
         for at, group in enumerate(groups):
-            self.parts.append(text(LEFT + step * (at + 0.5), HEIGHT - BOTTOM + 18, group, 11))
+            for line, words in enumerate(group.split("\n")):
+                self.parts.append(text(LEFT + step * (at + 0.5), HEIGHT - BOTTOM + 16 + 14 * line, words, 11))
             for number, (name, values) in enumerate(series.items()):
                 if values[at] is None:
                     continue
@@ -122,7 +123,7 @@ def producer(found):
     if not found:
         return None
     held = [name for name in found["ours"] if name.startswith("held_")]
-    groups = [f"{phase} {int(name.removeprefix('held_')) / 1e6:g} M" for phase in ("store", "remove") for name in held] + ["mixed", "single"]
+    groups = [f"{phase}\n{int(name.removeprefix('held_')) / 1e6:g} M" for phase in ("store", "remove") for name in held] + ["mixed", "single"]
     series = {
         side: [found[side][name][f"{phase}_blocks_per_s"] / 1e6 for phase in ("store", "remove") for name in held]
         + [found[side][f"{name}_blocks_per_s"] / 1e6 for name in ("mixed", "decode")]
