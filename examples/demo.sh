@@ -58,7 +58,7 @@ for dc in 1 2 3; do
     spec="id=$dc,relay=https://127.0.0.1:$((port + dc)),cost=$((dc - 1))"
     for engine in 0 1 2; do
         at=$((port + 10 * dc + 3 * engine))
-        start "engine.$dc.$engine" engine-sim serve --name "dc$dc/engine$engine" \
+        start "engine.$dc.$engine" engine-sim serve --name "dc$dc/engine$engine" --token-ms 5 \
             --listen "127.0.0.1:$at" --events "127.0.0.1:$((at + 1))" --replay "127.0.0.1:$((at + 2))"
         echo "zmq://127.0.0.1:$((at + 1))?worker=$engine&replay=$((at + 2))" >>"$sources"
         spec+=",endpoint=http://127.0.0.1:$at"

@@ -9,6 +9,7 @@ pub mod hosts;
 pub mod link;
 pub mod replay;
 pub mod rng;
+pub mod setup;
 pub mod trace;
 
 /// Compiles and runs the README's quick start.

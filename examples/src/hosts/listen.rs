@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::error::Elapsed;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -50,22 +51,48 @@ impl AcceptCounters {
 
 /// A connection that gives its place back when it closes.
 #[derive(Debug)]
-pub struct Guarded {
-    stream: TlsStream<TcpStream>,
+pub struct Guarded<S> {
+    stream: S,
     _place: OwnedSemaphorePermit,
 }
 
+/// Accepts at most `places` connections at a time, as they are.
+pub fn accept_plain(
+    listener: TcpListener,
+    places: usize,
+    counters: Arc<AcceptCounters>,
+) -> ReceiverStream<io::Result<Guarded<TcpStream>>> {
+    accept(listener, places, counters, |stream| async { Ok(Ok(stream)) })
+}
+
 /// Accepts at most `places` connections at a time and lets those through that complete a TLS
-/// handshake. Handshakes run beside each other: a silent peer holds up nobody else.
+/// handshake.
 pub fn accept_tls(
     listener: TcpListener,
     config: Arc<ServerConfig>,
     places: usize,
     counters: Arc<AcceptCounters>,
-) -> ReceiverStream<io::Result<Guarded>> {
+) -> ReceiverStream<io::Result<Guarded<TlsStream<TcpStream>>>> {
+    let acceptor = TlsAcceptor::from(config);
+    accept(listener, places, counters, move |stream| {
+        let _ = stream.set_nodelay(true);
+        tokio::time::timeout(HANDSHAKE, acceptor.accept(stream))
+    })
+}
+
+/// Handshakes run beside each other: a silent peer holds up nobody else.
+fn accept<S, F>(
+    listener: TcpListener,
+    places: usize,
+    counters: Arc<AcceptCounters>,
+    handshake: impl Fn(TcpStream) -> F + Send + 'static,
+) -> ReceiverStream<io::Result<Guarded<S>>>
+where
+    S: Send + 'static,
+    F: Future<Output = Result<io::Result<S>, Elapsed>> + Send + 'static,
+{
     let (ready, accepted) = mpsc::channel(16);
     let places = Arc::new(Semaphore::new(places));
-    let acceptor = TlsAcceptor::from(config);
     tokio::spawn(async move {
         while !ready.is_closed() {
             let Ok((stream, _)) = listener.accept().await else {
@@ -77,10 +104,9 @@ pub fn accept_tls(
                 counters.refused.up();
                 continue;
             };
-            let (acceptor, ready, counters) = (acceptor.clone(), ready.clone(), counters.clone());
+            let (handshake, ready, counters) = (handshake(stream), ready.clone(), counters.clone());
             tokio::spawn(async move {
-                let _ = stream.set_nodelay(true);
-                match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                match handshake.await {
                     Ok(Ok(stream)) => {
                         counters.accepted.up();
                         let _ = ready.send(Ok(Guarded { stream, _place: place })).await;
@@ -94,13 +120,13 @@ pub fn accept_tls(
     ReceiverStream::new(accepted)
 }
 
-impl Connected for Guarded {
+impl<S> Connected for Guarded<S> {
     type ConnectInfo = ();
 
     fn connect_info(&self) {}
 }
 
-impl AsyncRead for Guarded {
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -110,7 +136,7 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

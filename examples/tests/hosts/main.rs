@@ -3,5 +3,6 @@
 #![cfg(feature = "hosts")]
 
 mod demo;
+mod dynamo;
 mod sources;
 mod support;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use ckf_core::Sizing;
 use ckf_examples::hosts::clock::Clock;
+use ckf_examples::hosts::dynamo::serve::DynamoRelay;
 use ckf_examples::hosts::identity::{PoolNames, parse_dc};
 use ckf_examples::hosts::listen::AcceptCounters;
 use ckf_examples::hosts::relay::PoolPlan;
@@ -24,7 +25,7 @@ use ckf_examples::hosts::relay::pool::{PoolHandle, PoolInput};
 use ckf_examples::hosts::relay::sources::Roster;
 use ckf_examples::hosts::source::spec::{DEFAULT_POOL, SourceSpec};
 use ckf_examples::hosts::tls::TlsFiles;
-use ckf_examples::hosts::{HostResult, draw, http};
+use ckf_examples::hosts::{HostResult, draw, dynamo, http};
 use ckf_examples::log;
 use ckf_protocol::{Incarnation, Millis};
 use clap::Parser;
@@ -43,8 +44,11 @@ struct Args {
     /// Where /healthz, /readyz and /metrics are.
     #[arg(long, value_name = "ADDR")]
     admin: SocketAddr,
+    /// What subscribers speak. Dynamo's contract has no TLS of its own.
+    #[arg(long, value_enum, default_value_t = Protocol::Ckf)]
+    protocol: Protocol,
     #[command(flatten)]
-    tls: TlsFiles,
+    tls: Option<TlsFiles>,
     /// An engine: zmq://HOST:PORT?worker=N&rank=N&replay=PORT&pool=NAME
     #[arg(long = "source", value_name = "URL")]
     sources: Vec<SourceSpec>,
@@ -83,6 +87,12 @@ struct Args {
     diagnosis: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Protocol {
+    Ckf,
+    Dynamo,
+}
+
 #[tokio::main]
 async fn main() -> HostResult<()> {
     let args = Args::parse();
@@ -114,9 +124,20 @@ async fn main() -> HostResult<()> {
         interval: Duration::from_millis(args.keepalive_ms),
         timeout: Duration::from_millis(args.keepalive_ms / 2),
     };
-    let service = FeedService { pools: pools.clone(), counters };
     let listener = TcpListener::bind(args.listen).await?;
-    let server = feed::serve(listener, args.tls.server()?, service, accepts, keep_alive);
+    let server = async {
+        match args.protocol {
+            Protocol::Ckf => {
+                let tls = args.tls.as_ref().ok_or("--ca, --cert and --key are needed")?.server()?;
+                let service = FeedService { pools: pools.clone(), counters };
+                feed::serve(listener, tls, service, accepts, keep_alive).await
+            }
+            Protocol::Dynamo => {
+                let relay = DynamoRelay::start(&pools, draw(), args.model.clone(), clock);
+                relay.serve(listener, accepts, keep_alive).await
+            }
+        }
+    };
     log!("relay of data center {} listens on {}", args.dc_id, args.listen);
 
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -134,7 +155,10 @@ async fn main() -> HostResult<()> {
 }
 
 fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
-    let format = Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?;
+    let format = match args.protocol {
+        Protocol::Ckf => Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?,
+        Protocol::Dynamo => dynamo::format_for(args.blocks)?,
+    };
     let incarnation = Incarnation::new(draw());
     let plan = |name: &String| {
         let names = PoolNames {

@@ -13,18 +13,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ckf_consumer::{Consumer, ConsumerConfig, SessionConfig, SessionTimes};
-use ckf_core::Sizing;
+use ckf_core::{Format, Sizing};
 use ckf_examples::hosts::clock::Clock;
+use ckf_examples::hosts::dynamo::client::DynamoLink;
 use ckf_examples::hosts::identity::PoolNames;
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
-use ckf_examples::hosts::router::link::Link;
+use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::router::spec::DcSpec;
 use ckf_examples::hosts::router::{Dc, Endpoint, RequestCounters, Router, front, status};
 use ckf_examples::hosts::source::spec::DEFAULT_POOL;
 use ckf_examples::hosts::tls::TlsFiles;
 use ckf_examples::hosts::{HostResult, draw, http};
 use ckf_examples::log;
-use ckf_protocol::{ConsumerId, DcId, Limits, Manifest, Millis};
+use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis};
 use clap::Parser;
 use tokio::net::TcpListener;
 
@@ -37,8 +38,11 @@ struct Args {
     /// Where /status, /metrics, /healthz and /readyz are.
     #[arg(long, value_name = "ADDR")]
     admin: SocketAddr,
+    /// What the relays speak. With Dynamo's contract, domain and format come from the first relay.
+    #[arg(long, value_enum, default_value_t = Protocol::Ckf)]
+    protocol: Protocol,
     #[command(flatten)]
-    tls: TlsFiles,
+    tls: Option<TlsFiles>,
     /// A data center: id=N,relay=URL,endpoint=URL[,endpoint=URL...][,cost=BLOCKS]
     #[arg(long = "dc", required = true, value_name = "SPEC")]
     dcs: Vec<DcSpec>,
@@ -68,22 +72,22 @@ struct Args {
     patience_ms: u64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Protocol {
+    Ckf,
+    Dynamo,
+}
+
 #[tokio::main]
 async fn main() -> HostResult<()> {
     let args = Args::parse();
     let clock = Clock::start();
-    let names = PoolNames {
-        model: args.model.clone(),
-        block_size: args.block_size.get(),
-        pool: args.pool.clone(),
-    };
-    let format = Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?;
+    let links = args.dcs.iter().map(|dc| link(&args, &dc.relay)).collect::<HostResult<Vec<_>>>()?;
+    let (domain, format) = agreed(&args, &links[0]).await?;
     let manifest = args
         .dcs
         .iter()
-        .fold(Manifest::builder(names.domain(), format), |manifest, dc| {
-            manifest.dc(DcId::new(dc.id))
-        })
+        .fold(Manifest::builder(domain, format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
         .build()?;
     log!("joins {}", manifest.provenance());
     let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
@@ -92,9 +96,8 @@ async fn main() -> HostResult<()> {
     let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
 
     let mut dcs = Vec::new();
-    for (spec, session) in args.dcs.iter().zip(sessions) {
+    for ((spec, session), link) in args.dcs.iter().zip(sessions).zip(links) {
         let board = Arc::new(LaneBoard::default());
-        let link = Link::grpc(&spec.relay, &args.tls, Duration::from_millis(args.keepalive_ms))?;
         tokio::spawn(lane::run(session, DcId::new(spec.id), link, clock, board.clone()));
         dcs.push(Dc {
             endpoints: spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url))).collect(),
@@ -118,4 +121,39 @@ async fn main() -> HostResult<()> {
     log!("router listens on {}", args.listen);
     http::serve(listener, front::routes(router), 1024).await;
     Ok(())
+}
+
+fn link(args: &Args, relay: &str) -> HostResult<Link> {
+    let keep_alive = Duration::from_millis(args.keepalive_ms);
+    match args.protocol {
+        Protocol::Ckf => {
+            let tls = args.tls.as_ref().ok_or("--ca, --cert and --key are needed")?;
+            Link::grpc(relay, tls, keep_alive)
+        }
+        Protocol::Dynamo => {
+            let tls = args.tls.as_ref().filter(|_| relay.starts_with("https://"));
+            let name = format!("ckf-router-{:08x}", draw() as u32);
+            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, keep_alive)?, name)))
+        }
+    }
+}
+
+/// What all relays must have in common: from flags, or, where the relays name it, from the first.
+async fn agreed(args: &Args, first: &Link) -> HostResult<(IndexerDomainId, Format)> {
+    let Link::Dynamo(relay) = first else {
+        let names = PoolNames {
+            model: args.model.clone(),
+            block_size: args.block_size.get(),
+            pool: args.pool.clone(),
+        };
+        let format = Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?;
+        return Ok((names.domain(), format));
+    };
+    loop {
+        match relay.discover(&args.model, args.block_size.get()).await {
+            Ok(found) => return Ok(found),
+            Err(error) => log!("{}: {error}", args.dcs[0].relay),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
 }

@@ -8,7 +8,7 @@ use ckf_protocol::Instant;
 use futures::{Stream, StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, WatchStream};
+use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 use tonic::metadata::AsciiMetadataValue;
 use tonic::{Code, Request, Response, Status};
 
@@ -16,6 +16,7 @@ use super::export::{Exporter, Step};
 use super::{MARKER, PROTOCOL_VERSION, to_identity};
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
+use crate::hosts::listen::{AcceptCounters, accept_plain};
 use crate::hosts::proto::dynamo as proto;
 use crate::hosts::relay::feed::{KeepAlive, server};
 use crate::hosts::relay::pool::PoolHandle;
@@ -24,6 +25,8 @@ use crate::hosts::relay::pool::PoolHandle;
 const QUEUE: usize = 16;
 /// Subscribers of one pool at one time.
 const SUBSCRIBERS: usize = 64;
+/// Connections at one time.
+const CONNECTIONS: usize = 256;
 /// Catalog streams at one time.
 const CATALOGS: usize = 64;
 /// Silence after which subscribers hear a heartbeat.
@@ -65,11 +68,16 @@ impl DynamoRelay {
     ///
     /// # Errors
     /// Those of the listener.
-    pub async fn serve(self, listener: TcpListener, keep_alive: KeepAlive) -> HostResult<()> {
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        accepts: Arc<AcceptCounters>,
+        keep_alive: KeepAlive,
+    ) -> HostResult<()> {
         let service = proto::kv_event_relay_server::KvEventRelayServer::new(self);
         server(keep_alive)
             .add_service(service.max_decoding_message_size(4096))
-            .serve_with_incoming(TcpListenerStream::new(listener))
+            .serve_with_incoming(accept_plain(listener, CONNECTIONS, accepts))
             .await?;
         Ok(())
     }

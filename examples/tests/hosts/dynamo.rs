@@ -1,0 +1,287 @@
+//! Dynamo's relay contract: the recorded session, and both of our ends against each other.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, QueryHandle, SessionState};
+use ckf_core::sequence::Scope;
+use ckf_core::{BlockHash, Format};
+use ckf_examples::hosts::dynamo::import::Importer;
+use ckf_examples::hosts::dynamo::{MARKER, check_envelope, identity};
+use ckf_examples::hosts::proto::dynamo as proto;
+use ckf_protocol::{ConsumerId, DcId, Epoch, Instant, Limits, Manifest, Message, decode};
+use futures::Stream;
+use prost::Message as _;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::support::{ENGINE, Process, RELAY, ROUTER, Watch, args, http, local, ports, shared};
+
+/// The recorded messages, by kind.
+struct Recording {
+    info: proto::RelayInfo,
+    catalog: Vec<proto::KvPoolCatalogUpdate>,
+    subscribe: proto::SubscribeKvPoolRequest,
+    updates: Vec<proto::FilterUpdate>,
+    about: Value,
+}
+
+fn recording() -> Option<Recording> {
+    let path = shared("relay/kvrelay_v1_session.kvrcap")?;
+    let about = std::fs::read_to_string(path.with_extension("json")).unwrap();
+    let bytes = std::fs::read(path).unwrap();
+    let mut rest = bytes.strip_prefix(b"KVRCAP01").expect("a recording");
+    let mut recording = Recording {
+        info: Default::default(),
+        catalog: Vec::new(),
+        subscribe: Default::default(),
+        updates: Vec::new(),
+        about: serde_json::from_str(&about).unwrap(),
+    };
+    while let [kind, a, b, c, d, tail @ ..] = rest {
+        let (message, tail) = tail.split_at(u32::from_le_bytes([*a, *b, *c, *d]) as usize);
+        match kind {
+            1 => recording.info = proto::RelayInfo::decode(message).unwrap(),
+            2 => recording.catalog.push(proto::KvPoolCatalogUpdate::decode(message).unwrap()),
+            3 => recording.updates.push(proto::FilterUpdate::decode(message).unwrap()),
+            103 => recording.subscribe = proto::SubscribeKvPoolRequest::decode(message).unwrap(),
+            _ => {}
+        }
+        rest = tail;
+    }
+    Some(recording)
+}
+
+/// The prompts of the recorded queries, with the depths that Dynamo found.
+fn queries(about: &Value) -> Vec<(Vec<u32>, u64)> {
+    let trace = shared("traces/mooncake_fast25_conversation.jsonl").expect("beside the recording");
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let rows: Vec<&str> = trace.lines().collect();
+    let prompt = |query: &Value| {
+        let row: Value = serde_json::from_str(rows[query[0].as_u64().unwrap() as usize]).unwrap();
+        let blocks = query[1].as_u64().unwrap() as usize;
+        let ids = row["hash_ids"].as_array().unwrap()[..blocks].iter();
+        let tokens = ids.flat_map(|id| (0..16).map(|j| id.as_u64().unwrap() as u32 * 16 + j + 100));
+        (tokens.collect(), query[3].as_u64().unwrap())
+    };
+    about["queries"].as_array().unwrap().iter().map(prompt).collect()
+}
+
+/// A consumer of one lane, which has asked for a lease of the recorded pool.
+fn consumer(producer: &proto::ProducerIdentity) -> (QueryHandle, LaneSession, Importer) {
+    let identity = identity(producer).unwrap();
+    let dc = identity.pool.dc;
+    let manifest = Manifest::builder(identity.pool.domain, identity.format).dc(dc).build().unwrap();
+    let (query, mut sessions) =
+        Consumer::new(&manifest, ConsumerConfig::default(), ConsumerId::new(1)).unwrap();
+    let mut session = sessions.remove(0);
+    session.assign(dc, Epoch::new(1), Instant::ZERO).unwrap();
+    let frame = session.poll_transmit().expect("a subscription");
+    let Ok(Message::Subscribe(subscribe)) = decode(&frame, &Limits::default()) else {
+        panic!("{frame:?}")
+    };
+    (query, session, Importer::new(&subscribe, producer.clone()).unwrap())
+}
+
+/// The recorded session gives its table digest and all 200 depths, through a lane of ours.
+#[test]
+fn the_recorded_session_gives_its_digest_and_all_depths() {
+    let Some(recording) = recording() else { return };
+    check_envelope(recording.info.contract_marker, recording.info.protocol_version).unwrap();
+    let producer = recording.subscribe.expected_producer.clone().expect("a producer");
+    assert_eq!(identity(&producer).unwrap().format.seed(), Format::DYNAMO_SEED);
+    let (query, mut session, mut importer) = consumer(&producer);
+    assert_eq!(recording.updates.len(), 111);
+    for update in &recording.updates {
+        for frame in importer.handle(update).unwrap() {
+            let _ = session.handle_frame(&frame, Instant::ZERO);
+            assert!(matches!(session.state(), SessionState::Installing | SessionState::Ready));
+        }
+    }
+    assert_eq!(session.stats().deltas, 108);
+    assert_eq!(session.stats().heartbeats, 2);
+    let format = *session.store().format();
+    let words = (0..format.bucket_count())
+        .map(|bucket| session.store().word(format.bucket(bucket).expect("below the count")).get());
+    let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    assert_eq!(format!("{:016x}", xxh3_64(&bytes)), recording.about["ckf"]["final_table_xxh3_64"]);
+    let queries = queries(&recording.about);
+    assert_eq!(queries.len(), 200);
+    for (tokens, depth) in queries {
+        let blocks: Vec<BlockHash> = Scope::default().block_hashes(&tokens, 16).collect();
+        let found = query.find_prefix(&blocks).depth(session.lane());
+        assert_eq!(found.map(u64::from), Some(depth));
+    }
+}
+
+/// Whatever is lost, repeated, exchanged or damaged on the way is noticed before it counts.
+#[test]
+fn a_broken_stream_is_an_error_and_never_a_wrong_table() {
+    let Some(recording) = recording() else { return };
+    let producer = recording.subscribe.expected_producer.clone().unwrap();
+    let good = &recording.updates;
+    let feed = |updates: &[proto::FilterUpdate]| {
+        let (_, _, mut importer) = consumer(&producer);
+        updates.iter().try_for_each(|update| importer.handle(update).map(|_| ()))
+    };
+    feed(good).unwrap();
+    for at in 1..good.len() - 1 {
+        let is_heartbeat = good[at].payload.is_empty();
+        let mut updates = good.clone();
+        updates.remove(at);
+        assert_eq!(feed(&updates).is_err(), !is_heartbeat, "{at} lost");
+        let mut updates = good.clone();
+        updates.insert(at, good[at].clone());
+        assert_eq!(feed(&updates).is_err(), !is_heartbeat, "{at} repeated");
+        let mut updates = good.clone();
+        updates[at].contract_marker = 0;
+        assert!(feed(&updates).is_err(), "{at} without marker");
+        let mut updates = good.clone();
+        updates[at].producer.as_mut().unwrap().producer_incarnation += 1;
+        assert!(feed(&updates).is_err(), "{at} of another producer");
+        if !is_heartbeat {
+            let mut updates = good.clone();
+            let mut payload = updates[at].payload.to_vec();
+            let last = payload.len() - 1;
+            payload[last] ^= 1;
+            updates[at].payload = payload.into();
+            assert!(feed(&updates).is_err(), "{at} damaged");
+        }
+    }
+}
+
+/// Plays the recorded session to whoever subscribes.
+struct Player(Arc<Recording>);
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn play<T: Send + 'static>(messages: Vec<T>) -> Response<Answers<T>> {
+    let open_end = tokio_stream::iter(messages.into_iter().map(Ok)).chain(tokio_stream::pending());
+    Response::new(Box::pin(open_end))
+}
+
+#[tonic::async_trait]
+impl proto::kv_event_relay_server::KvEventRelay for Player {
+    async fn get_relay_info(
+        &self,
+        request: Request<proto::RelayInfoRequest>,
+    ) -> Result<Response<proto::RelayInfo>, Status> {
+        assert_eq!(request.get_ref().contract_marker, MARKER);
+        Ok(Response::new(self.0.info))
+    }
+
+    type WatchKvPoolCatalogStream = Answers<proto::KvPoolCatalogUpdate>;
+
+    async fn watch_kv_pool_catalog(
+        &self,
+        _: Request<proto::WatchKvPoolCatalogRequest>,
+    ) -> Result<Response<Self::WatchKvPoolCatalogStream>, Status> {
+        Ok(play(self.0.catalog.clone()))
+    }
+
+    type SubscribeKvPoolStream = Answers<proto::FilterUpdate>;
+
+    async fn subscribe_kv_pool(
+        &self,
+        request: Request<proto::SubscribeKvPoolRequest>,
+    ) -> Result<Response<Self::SubscribeKvPoolStream>, Status> {
+        assert_eq!(request.get_ref().expected_producer, self.0.subscribe.expected_producer);
+        Ok(play(self.0.updates.clone()))
+    }
+}
+
+fn router(relay: u16, engine: u16, dc: u64, model: &str) -> (Process, u16, u16) {
+    let [listen, admin] = ports();
+    let process = Process::start(
+        "router",
+        ROUTER,
+        &args(&format!(
+            "--protocol dynamo --listen {} --admin {} --model {model} --silence-ms 60000 \
+         --dc id={dc},relay={},endpoint={}",
+            local(listen),
+            local(admin),
+            http(relay, ""),
+            http(engine, ""),
+        )),
+    );
+    (process, listen, admin)
+}
+
+/// `router --protocol dynamo` against a relay that speaks the recorded messages.
+#[tokio::test]
+async fn the_router_reads_a_dynamo_relay() {
+    let Some(recording) = recording() else { return };
+    let recording = Arc::new(recording);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let service = proto::kv_event_relay_server::KvEventRelayServer::new(Player(recording.clone()));
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+
+    let pool = recording.catalog.last().unwrap().snapshot.as_ref().unwrap().pools[0].clone();
+    let dc = identity(pool.producer.as_ref().unwrap()).unwrap().pool.dc;
+    let model = &pool.registrations[0].canonical_model_id;
+    let (_router, listen, admin) = router(port, 1, dc.get(), model);
+    let watch = Watch::new();
+    watch.until(admin, "ckf_lane_total", &["\"delta\""], 108.0).await;
+    for (tokens, depth) in queries(&recording.about) {
+        let answer = watch.post(listen, "/v1/route", &json!({ "prompt": tokens })).await.unwrap();
+        assert_eq!(answer["depths"][DcId::new(dc.get()).to_string()], depth);
+    }
+}
+
+/// `relay --protocol dynamo` serves the contract from our producer: a table equal, bucket by bucket,
+/// to the one that our own exact state projects, and followed by `router --protocol dynamo`.
+#[tokio::test]
+async fn our_relay_serves_the_contract() {
+    let Some(trace) = shared("traces/mooncake_fast25_conversation.jsonl") else { return };
+    let [engine, events, replay, listen, admin] = ports();
+    let engine_args = format!(
+        "serve --listen {} --events {} --replay {}",
+        local(engine),
+        local(events),
+        local(replay)
+    );
+    let _engine = Process::start("engine", ENGINE, &args(&engine_args));
+    let watch = Watch::new();
+    watch.up(engine, "/healthz").await;
+    let relay_args = format!(
+        "--protocol dynamo --dc-id 9 --listen {} --admin {} --blocks 20000 --source zmq://{}?worker=1&replay={replay}",
+        local(listen),
+        local(admin),
+        local(events),
+    );
+    let relay = Process::start("relay", RELAY, &args(&relay_args));
+    watch.up(admin, "/readyz").await;
+    let (_router, front, router_admin) = router(listen, engine, 9, "sim");
+    watch.until(router_admin, "ckf_lane_ready", &[], 1.0).await;
+    drive_and_verify(&trace, front, engine, 0).await;
+    // A new incarnation is another producer: the router finds it through the catalog.
+    relay.kill();
+    let _relay = Process::start("relay", RELAY, &args(&relay_args));
+    watch.up(admin, "/readyz").await;
+    drive_and_verify(&trace, front, engine, 100).await;
+    assert!(watch.metric(router_admin, "ckf_lane_total", &["\"snapshot\""]).await >= 2.0);
+    assert!(watch.metric(router_admin, "ckf_lane_retired_total", &["\"digest\""]).await == 0.0);
+}
+
+async fn drive_and_verify(trace: &Path, front: u16, engine: u16, skip: usize) {
+    let trace = trace.display();
+    let url = http(front, "");
+    for what in ["drive --requests 100", "verify --requests 50"] {
+        let mut line = args(&format!("{what} --router {url} --trace {trace} --skip {skip}"));
+        if what.starts_with("verify") {
+            line.extend(args(&format!("--engine 9={}", http(engine, ""))));
+        }
+        let process = Process::start(what, ENGINE, &line);
+        let waited = tokio::task::spawn_blocking(move || process.wait());
+        let success = tokio::time::timeout(Duration::from_secs(60), waited).await;
+        assert!(success.is_ok_and(|done| done.unwrap()), "{what}");
+    }
+}
