@@ -19,7 +19,7 @@ use dynamo_kv_router::protocols::{
 use dynamo_kv_router::{ConcurrentRadixTreeCompressed, LocalBlockHash, RouterEvent, SyncIndexer};
 
 use crate::load;
-use crate::measure::Clock;
+use crate::measure::{Clock, in_pairs, pin};
 use crate::producer::Subject;
 use crate::schedule::{POOLS, Step};
 use crate::wire::Publishing;
@@ -143,17 +143,13 @@ impl Filter {
         Self { indexer, lanes }
     }
 
-    /// Runs one producer per lane over the workload, one after the other, and installs its
-    /// snapshot. Returns the filter and the ticks of each installation.
+    /// Runs one producer per lane over the workload and installs its snapshot. Returns the filter and the ticks of each installation.
     pub fn build(workload: &dyn Workload) -> (Self, Vec<u64>) {
         let format = DcCkfState::new(config(workload)).expect("memory").format();
         let mut filter = Self::new(workload.lanes(), format);
-        let ticks = (0..workload.lanes())
-            .map(|lane| {
-                let (_, buckets) = producer(workload, lane).barrier_snapshot().expect("memory");
-                filter.lanes[lane].install(buckets)
-            })
-            .collect();
+        let snapshot = |lane| producer(workload, lane).barrier_snapshot().expect("memory").1;
+        let install = |lane: usize, buckets| filter.lanes[lane].install(buckets);
+        let ticks = in_pairs(workload.lanes(), snapshot, install);
         (filter, ticks)
     }
 
@@ -203,7 +199,10 @@ impl Tree {
         let index = Arc::new(ConcurrentRadixTreeCompressed::new());
         let (events, receiver) = flume::bounded(1024);
         std::thread::scope(|scope| {
-            scope.spawn(|| index.worker(receiver, None).expect("no error"));
+            scope.spawn(|| {
+                pin(1);
+                index.worker(receiver, None).expect("no error");
+            });
             for place in workload.placements() {
                 let chain = workload.chain(place.chain);
                 let event = store_event(place.lane as u64, &chain, place.from, place.to);

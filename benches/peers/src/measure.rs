@@ -197,6 +197,29 @@ pub fn pin(core: usize) {
     }
 }
 
+/// Makes `0..count`, two at a time on two processors, and uses each one alone, in order.
+pub fn in_pairs<T: Send, U>(
+    count: usize,
+    make: impl Fn(usize) -> T + Sync,
+    mut use_one: impl FnMut(usize, T) -> U,
+) -> Vec<U> {
+    let mut out = Vec::with_capacity(count);
+    for first in (0..count).step_by(2) {
+        let (one, other) = std::thread::scope(|scope| {
+            let other = (first + 1 < count).then(|| {
+                scope.spawn(|| {
+                    pin(1);
+                    make(first + 1)
+                })
+            });
+            (make(first), other.map(|thread| thread.join().expect("no panic")))
+        });
+        out.push(use_one(first, one));
+        out.extend(other.map(|other| use_one(first + 1, other)));
+    }
+    out
+}
+
 /// A small deterministic generator (splitmix64), so that every run sees the same data.
 #[derive(Clone)]
 pub struct Rng(u64);

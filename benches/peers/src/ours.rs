@@ -14,7 +14,7 @@ use ckf_protocol::{
 use crate::filter;
 use crate::load;
 use crate::lookups::{Cost, Row, Side, WRITE_BLOCKS, WRITES, Writer, nth_write};
-use crate::measure::Clock;
+use crate::measure::{Clock, in_pairs};
 use crate::producer::Subject;
 use crate::schedule::{POOLS, Step};
 use crate::wire::Publishing;
@@ -258,10 +258,10 @@ impl Side for Ours {
         let format = format(tight_bucket_count(workload.blocks_per_lane()));
         let ((queries, sessions, installs), mut cost) = Cost::of(|| {
             let (queries, mut sessions) = consumer(workload.lanes(), format);
-            let install = |(lane, session): (usize, &mut LaneSession)| {
-                Self::producer(workload, lane).install(session, lane)
-            };
-            let installs = sessions.iter_mut().enumerate().map(install).collect();
+            let producer = |lane| Self::producer(workload, lane);
+            let install =
+                |lane: usize, mut stream: Stream| stream.install(&mut sessions[lane], lane);
+            let installs = in_pairs(workload.lanes(), producer, install);
             (queries, sessions, installs)
         });
         cost.installs = installs;

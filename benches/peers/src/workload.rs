@@ -43,7 +43,7 @@ pub struct Placement {
 }
 
 /// Everything the lookup benchmark needs to know about its data.
-pub trait Workload {
+pub trait Workload: Sync {
     fn lanes(&self) -> usize;
     /// Chains are made on demand: at full size they would fill the memory being measured.
     fn chain(&self, chain: usize) -> Chain;
