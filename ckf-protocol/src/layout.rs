@@ -209,28 +209,58 @@ pub(crate) mod reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+
+    const STRUCTURES: [(&[Field], usize); 12] = [
+        (header::ALL, header::LEN),
+        (pool::ALL, pool::LEN),
+        (format::ALL, format::LEN),
+        (subscribe::ALL, subscribe::LEN),
+        (reject::ALL, reject::LEN),
+        (reject_format::ALL, reject_format::LEN),
+        (snapshot_begin::ALL, snapshot_begin::LEN),
+        (snapshot_chunk::ALL, snapshot_chunk::LEN),
+        (snapshot_end::ALL, snapshot_end::LEN),
+        (delta::ALL, delta::LEN),
+        (heartbeat::ALL, heartbeat::LEN),
+        (retire::ALL, retire::LEN),
+    ];
 
     #[test]
     fn fields_follow_each_other_without_a_gap() {
-        for (fields, len) in [
-            (header::ALL, header::LEN),
-            (pool::ALL, pool::LEN),
-            (format::ALL, format::LEN),
-            (subscribe::ALL, subscribe::LEN),
-            (reject::ALL, reject::LEN),
-            (reject_format::ALL, reject_format::LEN),
-            (snapshot_begin::ALL, snapshot_begin::LEN),
-            (snapshot_chunk::ALL, snapshot_chunk::LEN),
-            (snapshot_end::ALL, snapshot_end::LEN),
-            (delta::ALL, delta::LEN),
-            (heartbeat::ALL, heartbeat::LEN),
-            (retire::ALL, retire::LEN),
-        ] {
+        for (fields, len) in STRUCTURES {
             let end = fields.iter().fold(0, |end, field| {
                 assert_eq!(field.at, end, "{field:?}");
                 end + field.len
             });
             assert_eq!(end, len, "{fields:?}");
+        }
+    }
+    /// The rows of the tables in `docs/WIRE.md` that describe fields: offset, size, name.
+    fn described() -> Vec<(usize, usize, String)> {
+        let row = |line: &str| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let (at, len, name) = (cells.next()?, cells.next()?, cells.next()?);
+            let name = name.strip_prefix('`')?.strip_suffix('`')?;
+            Some((at.parse().ok()?, len.parse().ok()?, name.to_string()))
+        };
+        include_str!("../../docs/WIRE.md").lines().filter_map(row).collect()
+    }
+
+    #[test]
+    fn the_document_has_the_same_offsets() {
+        let fields = STRUCTURES.iter().flat_map(|(fields, _)| *fields);
+        let ours: Vec<_> =
+            fields.map(|field| (field.at, field.len, field.name.to_string())).collect();
+        assert_eq!(described(), ours);
+    }
+
+    #[test]
+    fn the_document_names_the_parts_without_offsets() {
+        for name in [name::HEADS, name::ENTRIES, name::GAP, name::MASKS, name::SLOTS] {
+            assert!(include_str!("../../docs/WIRE.md").contains(&format!("`{name}`")), "{name}");
         }
     }
 }
