@@ -1,7 +1,9 @@
 //! The binary as a user runs it: figures, faults, restarts, files, and every kind of bad input.
 
+mod common;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -237,24 +239,9 @@ fn a_limit_stops_before_a_bad_line() {
     assert_eq!(figures["hit_rate"], 0.5);
 }
 
-/// The recorded traces, if this machine has them.
-fn traces() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared =
-        std::env::var_os("CKF_SHARED").map_or_else(|| root.join("../../shared"), PathBuf::from);
-    let traces = shared.join("data/traces");
-    if traces.is_dir() {
-        return Some(traces);
-    }
-    let required = std::env::var("CKF_REQUIRE_SHARED").is_ok_and(|value| value == "1");
-    assert!(!required, "no recorded traces at {}", traces.display());
-    println!("skipped: no recorded traces at {}", traces.display());
-    None
-}
-
 #[test]
 fn recorded_traces_are_answered_exactly_and_prefix_wins() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     for (file, limit) in [
         ("mooncake_fast25_conversation.jsonl", "2500"),
         ("mooncake_fast25_synthetic.jsonl", "1500"),
@@ -275,7 +262,7 @@ fn recorded_traces_are_answered_exactly_and_prefix_wins() {
 
 #[test]
 fn recorded_traces_converge_after_faults_and_restarts() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     for (file, limit) in
         [("mooncake_fast25_conversation.jsonl", "1000"), ("agentic_coding_head.jsonl", "60")]
     {
@@ -287,7 +274,7 @@ fn recorded_traces_converge_after_faults_and_restarts() {
 
 #[test]
 fn with_large_caches_prefix_comes_near_the_cache_that_never_evicts() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     for (file, never_evicting) in [
         ("mooncake_fast25_conversation.jsonl", 0.3664),
         ("mooncake_fast25_synthetic.jsonl", 0.6396),

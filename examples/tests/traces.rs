@@ -1,26 +1,13 @@
 //! The readers against the figures that the traces' own description states: counted without
 //! eviction, over every request of every recorded file.
 
+mod common;
+
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ckf_core::BlockHash;
 use ckf_examples::trace::Trace;
-
-/// The folder of recorded traces, if this machine has it.
-fn traces() -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared =
-        std::env::var_os("CKF_SHARED").map_or_else(|| root.join("../../shared"), PathBuf::from);
-    let traces = shared.join("data/traces");
-    if traces.is_dir() {
-        return Some(traces);
-    }
-    let required = std::env::var("CKF_REQUIRE_SHARED").is_ok_and(|value| value == "1");
-    assert!(!required, "no recorded traces at {}", traces.display());
-    println!("skipped: no recorded traces at {}", traces.display());
-    None
-}
 
 #[derive(Debug, PartialEq)]
 struct Counted {
@@ -49,7 +36,7 @@ fn count(path: &Path) -> Counted {
 
 #[test]
 fn mooncake_files_give_the_stated_figures() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     let stated = [
         ("mooncake_fast25_conversation.jsonl", [12_031, 288_500, 182_790, 105_710]),
         ("mooncake_fast25_synthetic.jsonl", [3_993, 121_877, 43_924, 77_953]),
@@ -63,7 +50,7 @@ fn mooncake_files_give_the_stated_figures() {
 
 #[test]
 fn the_agentic_head_gives_the_stated_hit_rate() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     let counted = count(&traces.join("agentic_coding_head.jsonl"));
     assert_eq!(counted.requests, 808);
     let rate = counted.leading_hits as f64 / counted.blocks as f64;
@@ -73,7 +60,7 @@ fn the_agentic_head_gives_the_stated_hit_rate() {
 #[test]
 #[ignore = "reads 460 MB of decompressed text; run in release mode"]
 fn the_whole_agentic_file_gives_the_stated_figures() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = common::traces() else { return };
     let counted = count(&traces.join("agentic_coding_710.jsonl.zst"));
     assert_eq!(counted.requests, 49_334);
     assert_eq!((counted.blocks, counted.distinct), (94_310_647, 3_450_959));

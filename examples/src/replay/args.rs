@@ -93,8 +93,11 @@ impl Args {
                 return Err(format!("{option} {}: cannot be written", path.display()));
             }
         }
-        if self.json.is_some() && self.json == self.report {
-            return Err("--json and --report name the same file".to_owned());
+        let files = [&self.trace, &self.json, &self.report];
+        for (i, file) in files.into_iter().enumerate() {
+            if file.is_some() && files[..i].contains(&file) {
+                return Err("--trace, --json and --report must name different files".to_owned());
+            }
         }
         Ok(())
     }
@@ -178,6 +181,7 @@ mod tests {
             "--report missing-folder/r.html",
             "--nonsense",
             "--json a --report a",
+            "--trace a --json a",
             "--dcs 64 --workers 4096 --blocks-per-worker 16777216",
         ];
         for case in cases {

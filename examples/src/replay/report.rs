@@ -100,16 +100,22 @@ impl Report<'_> {
     }
 
     fn wire(&self) -> String {
+        let end = self.windows.last().map_or(0, |window| window.ends_at);
+        let (unit, millis) = match end {
+            0..300_000 => ("seconds", 1e3),
+            300_000..18_000_000 => ("minutes", 60e3),
+            _ => ("hours", 3_600e3),
+        };
         let line = |(i, name): (usize, &str)| {
             let mut sum = 0;
             let points = self.windows.iter().map(|window| {
                 sum += window.wire[i];
-                (window.ends_at as f64 / 1_000.0, sum as f64 / 1_048_576.0)
+                (window.ends_at as f64 / millis, sum as f64 / 1_048_576.0)
             });
             Line { name: name.to_owned(), points: points.collect() }
         };
         let lines: Vec<_> = ["deltas", "snapshots"].into_iter().enumerate().map(line).collect();
-        svg::lines("seconds", "MiB", &lines)
+        svg::lines(unit, "MiB", &lines)
     }
 
     fn latency(&self) -> String {
@@ -128,21 +134,28 @@ impl Report<'_> {
         )
     }
 
-    /// Points at the windows' ends, by requests so far; a window without a value has none.
+    /// At most [`POINTS`] points at the ends of windows, by requests so far; where there is no value
+    /// there is no point.
     fn by_requests(&self, value: impl Fn(&Window) -> Option<f64>) -> Vec<(f64, f64)> {
         let mut requests = 0;
-        let points = self.windows.iter().filter_map(|window| {
-            requests += window.requests;
-            Some((requests as f64, value(window)?))
+        let merged = self.windows.chunks(self.windows.len().div_ceil(POINTS).max(1));
+        let points = merged.filter_map(|windows| {
+            let mut sum = windows[0].clone();
+            windows[1..].iter().for_each(|window| sum.add(window));
+            requests += sum.requests;
+            Some((requests as f64, value(&sum)?))
         });
         points.collect()
     }
 }
 
+/// Points of a line at most: more would only show noise.
+const POINTS: usize = 64;
+
 const STYLE: &str = "\
-:root{color-scheme:light dark;--page:#fafafa;--card:#fff;--ink:#1d232b;--soft:#66707c;--grid:#e3e6ea;\
+:root{color-scheme:light dark;--page:#fafafa;--card:#fff;--ink:#1d232b;--soft:#66707c;--grid:#e3e6ea;--faint:#b9c0c8;\
 --c0:#2468c8;--c1:#c7650a;--c2:#178a5c;--c3:#b83a78;--c4:#7352cc;--c5:#937200;--c6:#0c838c;--c7:#84506a}\
-@media(prefers-color-scheme:dark){:root{--page:#12161b;--card:#1a2027;--ink:#e6eaef;--soft:#98a3af;--grid:#2d353e;\
+@media(prefers-color-scheme:dark){:root{--page:#12161b;--card:#1a2027;--ink:#e6eaef;--soft:#98a3af;--grid:#2d353e;--faint:#4d5763;\
 --c0:#74aaff;--c1:#ffa758;--c2:#58cf9b;--c3:#f383b4;--c4:#b5a0ff;--c5:#dfbd4c;--c6:#5dced6;--c7:#d8a2bc}}\
 body{margin:0 auto;max-width:1400px;padding:24px;background:var(--page);color:var(--ink);\
 font:15px/1.45 system-ui,sans-serif}\
@@ -163,7 +176,7 @@ svg{width:100%;height:auto;margin-top:auto}svg text{fill:var(--soft);font-size:1
 .legend i{display:inline-block;width:14px;height:3px;border-radius:2px;background:currentColor;\
 margin-right:6px;vertical-align:middle}\
 .c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}.c4{color:var(--c4)}\
-.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}.rest{color:var(--grid)}";
+.c5{color:var(--c5)}.c6{color:var(--c6)}.c7{color:var(--c7)}.rest{color:var(--faint)}";
 
 #[cfg(test)]
 mod tests {

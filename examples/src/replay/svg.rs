@@ -40,7 +40,8 @@ pub fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> String {
     let mut svg = String::new();
     let mut legend = String::new();
     scale.frame(&mut svg, x_title, y_title, true);
-    for (i, line) in lines.iter().enumerate() {
+    // The named lines last, so that the others do not cover them.
+    for (i, line) in lines.iter().enumerate().rev() {
         let class = if i < COLOURS { format!("c{i}") } else { "rest".to_owned() };
         let mut path = String::new();
         for &(x, y) in &line.points {
@@ -53,10 +54,14 @@ pub fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> String {
                 "<polyline class=\"line {class}\" points=\"{path}\"><title>{name}</title></polyline>"
             ),
         );
-        if i <= COLOURS {
-            let name = if i < COLOURS { name } else { format!("{} more", lines.len() - COLOURS) };
-            put(&mut legend, format_args!("<span class=\"{class}\"><i></i>{name}</span>"));
-        }
+    }
+    for (i, line) in lines.iter().take(COLOURS).enumerate() {
+        let name = escape(&line.name);
+        put(&mut legend, format_args!("<span class=\"c{i}\"><i></i>{name}</span>"));
+    }
+    if lines.len() > COLOURS {
+        let others = lines.len() - COLOURS;
+        put(&mut legend, format_args!("<span class=\"rest\"><i></i>{others} more</span>"));
     }
     format!("<div class=\"legend\">{legend}</div>{}", wrap(&svg, y_title))
 }
@@ -157,23 +162,25 @@ impl Scale {
     }
 }
 
-/// The smallest of 1, 2, 5, 10, 20 ... (and 0.5, 0.2 ...) that is at least `least`.
+/// The smallest of 1, 2, 2.5, 5, 10, 20 ... (and 0.5, 0.25 ...) that is at least `least`.
 fn round_step(least: f64) -> f64 {
     if least <= 0.0 {
         return 1.0;
     }
     let power = 10_f64.powf(least.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|factor| factor * power);
     steps.into_iter().find(|&step| step >= least * 0.999_999).unwrap_or(10.0 * power)
 }
 
 /// A tick with no more decimals than its step needs.
 fn label(value: f64, step: f64) -> String {
-    if value > 0.0 && step >= 1_000.0 {
-        return format!("{:.0}k", value / 1_000.0);
+    if value <= 0.0 {
+        return "0".to_owned();
     }
-    let decimals = if step >= 1.0 { 0 } else { (-step.log10()).ceil() as usize };
-    format!("{value:.decimals$}")
+    let (unit, letter) = if step >= 1_000.0 { (1_000.0, "k") } else { (1.0, "") };
+    let is_whole = |x: f64| (x - x.round()).abs() < 1e-6;
+    let decimals = (0..9).find(|&n| is_whole(step / unit * 10_f64.powi(n))).unwrap_or(9) as usize;
+    format!("{:.decimals$}{letter}", value / unit)
 }
 
 fn wrap(svg: &str, name: &str) -> String {
@@ -199,19 +206,22 @@ mod tests {
 
     #[test]
     fn steps_and_labels_are_round() {
-        let cases =
-            [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.1, 2.0), (0.03, 0.05), (6_000.0, 10_000.0)];
+        let cases = [
+            (0.0, 1.0),
+            (0.9, 1.0),
+            (1.0, 1.0),
+            (1.1, 2.0),
+            (0.024, 0.025),
+            (6e3, 1e4),
+            (2.1, 2.5),
+        ];
         for (least, step) in cases {
-            assert!(
-                (round_step(least) - step).abs() < step * 1e-9,
-                "{least}: {}",
-                round_step(least)
-            );
+            let got = round_step(least);
+            assert!((got - step).abs() < step * 1e-9, "{least}: {got}");
         }
-        assert_eq!(
-            [label(0.05, 0.05), label(20.0, 10.0), label(4_000.0, 2_000.0)],
-            ["0.05", "20", "4k"]
-        );
+        let ticks = [(0.05, 0.05), (20.0, 10.0), (4e3, 2e3), (0.0, 2e3), (5e3, 2.5e3), (7.5, 2.5)];
+        let labels = ticks.map(|(value, step)| label(value, step));
+        assert_eq!(labels, ["0.05", "20", "4k", "0", "5.0k", "7.5"]);
     }
 
     #[test]

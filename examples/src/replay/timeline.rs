@@ -21,7 +21,8 @@ pub struct Window {
 }
 
 impl Window {
-    fn add(&mut self, later: &Self) {
+    /// Makes this window reach to the end of a later one.
+    pub fn add(&mut self, later: &Self) {
         self.requests += later.requests;
         self.ends_at = later.ends_at;
         self.blocks += later.blocks;
