@@ -422,7 +422,6 @@ impl<F: Front> SourceStream<F> {
         self.close_question();
         self.orphans_rest = self.now.saturating_add(self.config.orphan_interval());
         self.applied = state.as_of;
-        self.newest = self.newest.max(state.as_of);
         self.doubt = None;
         if orphans > 0 {
             // The state has holes of its own; asking for it again would not mend them.

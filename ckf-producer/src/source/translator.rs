@@ -101,23 +101,31 @@ pub struct TranslatorStats {
 }
 
 /// What is remembered of one engine block.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    hash: BlockHash,
-    scope: Scope,
-    copies: NonZeroU32,
-    content: Content,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    /// `hash` is what the pool holds, and what children build on.
-    Exact,
-    /// `hash` is what the pool holds, but the id stands for other content too: which one a child
-    /// builds on is anyone's guess.
-    Ambiguous,
+enum Known {
+    /// The pool holds `hash`, and children build on it.
+    Exact { hash: BlockHash, scope: Scope, copies: NonZeroU32 },
+    /// The pool holds `hash`, but the id stands for other content too: which one a child builds on
+    /// is anyone's guess.
+    Ambiguous { hash: BlockHash, copies: NonZeroU32 },
     /// Nobody can rebuild it: the pool does not hold it, nor anything behind it.
     Opaque,
+}
+
+impl Known {
+    fn hash(self) -> Option<BlockHash> {
+        match self {
+            Self::Exact { hash, .. } | Self::Ambiguous { hash, .. } => Some(hash),
+            Self::Opaque => None,
+        }
+    }
+
+    fn copies(&mut self) -> Option<&mut NonZeroU32> {
+        match self {
+            Self::Exact { copies, .. } | Self::Ambiguous { copies, .. } => Some(copies),
+            Self::Opaque => None,
+        }
+    }
 }
 
 /// What a store builds on.
@@ -178,8 +186,7 @@ impl Translator {
 
     /// The hash that stands for an engine block in the pool, if any does.
     pub fn hash_of(&self, id: EngineBlockId) -> Option<BlockHash> {
-        let known = self.known.get(&id)?;
-        (known.content != Content::Opaque).then_some(known.hash)
+        self.known.get(&id)?.hash()
     }
 
     /// Returns how many blocks were orphaned.
@@ -233,14 +240,13 @@ impl Translator {
         let Some(parent) = stored.parent.filter(|parent| self.config.root != Some(*parent)) else {
             return Some(Base::Chain(None, stated()));
         };
-        let known = self.known.get(&parent)?;
-        if known.content != Content::Exact {
+        let Known::Exact { hash, scope, .. } = *self.known.get(&parent)? else {
             return Some(Base::Opaque);
-        }
+        };
         // A namespace is stated with its adapter; an adapter alone may have left out a namespace
         // that the parent knows, and a sequence never changes either.
-        let scope = if stored.namespace.is_some() { stated() } else { known.scope };
-        Some(Base::Chain(Some(known.hash), scope))
+        let scope = if stored.namespace.is_some() { stated() } else { scope };
+        Some(Base::Chain(Some(hash), scope))
     }
 
     /// Whether readers can compute the hashes of these blocks: one whole window of the pool's
@@ -260,7 +266,7 @@ impl Translator {
         scope: Scope,
         to: &mut BlockChanges,
     ) {
-        let fresh = Known { hash, scope, copies: NonZeroU32::MIN, content: Content::Exact };
+        let fresh = Known::Exact { hash, scope, copies: NonZeroU32::MIN };
         let full = self.known.len() >= self.config.max_blocks;
         match self.known.entry(id) {
             Entry::Vacant(_) if full => {
@@ -271,22 +277,23 @@ impl Translator {
             Entry::Vacant(vacant) => {
                 vacant.insert(fresh);
             }
-            Entry::Occupied(mut occupied) => match occupied.get().content {
-                Content::Opaque => {
-                    occupied.insert(fresh);
-                }
-                _ if occupied.get().hash != hash => {
-                    occupied.get_mut().content = Content::Ambiguous;
-                    self.stats.ambiguous += 1;
-                    return;
-                }
-                _ if self.config.copies => {
-                    let known = occupied.get_mut();
-                    known.copies = known.copies.saturating_add(1);
-                }
-                _ => {
-                    self.stats.repeated += 1;
-                    return;
+            Entry::Occupied(mut occupied) => match occupied.get_mut() {
+                opaque @ Known::Opaque => *opaque = fresh,
+                known => {
+                    if let Known::Exact { hash: held, copies, .. } = *known
+                        && held != hash
+                    {
+                        *known = Known::Ambiguous { hash: held, copies };
+                    }
+                    if known.hash() != Some(hash) {
+                        self.stats.ambiguous += 1;
+                        return;
+                    }
+                    let Some(copies) = known.copies().filter(|_| self.config.copies) else {
+                        self.stats.repeated += 1;
+                        return;
+                    };
+                    *copies = copies.saturating_add(1);
                 }
             },
         }
@@ -305,13 +312,7 @@ impl Translator {
             self.overfull = true;
         } else {
             self.stats.opaque += 1;
-            let known = Known {
-                hash: BlockHash::new(0),
-                scope: Scope::default(),
-                copies: NonZeroU32::MIN,
-                content: Content::Opaque,
-            };
-            self.known.insert(id, known);
+            self.known.insert(id, Known::Opaque);
         }
     }
 
@@ -324,14 +325,17 @@ impl Translator {
                 self.stats.unknown_removals += 1;
                 continue;
             };
-            let Known { hash, content, .. } = *known;
-            match NonZeroU32::new(known.copies.get() - 1) {
-                Some(less) => known.copies = less,
-                None => {
-                    self.known.remove(id);
-                }
+            let hash = known.hash();
+            let more = known.copies().and_then(|copies| {
+                *copies = NonZeroU32::new(copies.get() - 1)?;
+                Some(())
+            });
+            if more.is_none() {
+                self.known.remove(id);
             }
-            if content != Content::Opaque && self.holders.subtract(hash) {
+            if let Some(hash) = hash
+                && self.holders.subtract(hash)
+            {
                 changes.remove(hash);
             }
         }

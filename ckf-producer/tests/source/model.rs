@@ -314,7 +314,7 @@ impl Simulation {
     }
 
     /// What holds at all times.
-    fn check(&mut self) {
+    fn check(&self) {
         let (events, bytes) = self.stream.queued();
         assert!(events as u64 <= u64::from(self.config.max_queued_events()));
         assert!(bytes <= self.config.max_queued_bytes());

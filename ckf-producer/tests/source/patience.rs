@@ -71,6 +71,11 @@ fn spurious_calls_and_a_clock_that_goes_back_do_nothing() {
     world.event(1, 4, store([4]));
     assert_eq!(world.stream.poll_timeout(), before);
     assert_eq!(request.attempt, 1);
+    // A question that is asked after the clock went back.
+    world.stream.handle_timeout(at(0));
+    world.history_end(request.id);
+    assert_eq!(world.request().kind, RequestKind::FullState);
+    assert!(world.stream.poll_timeout().unwrap().0 > at(5_000_000));
 }
 
 #[test]
@@ -152,8 +157,14 @@ fn an_event_too_large_for_the_queue_is_recovered() {
     assert_eq!(world.stream.queued(), (0, 0));
     let request = world.stream.poll_request().unwrap();
     assert_eq!(request.kind, RequestKind::FullState);
-    world.full_state(request.id, 1, 2, store(0..1000));
+    // A state from before that event does not make one forget that there was one.
+    world.full_state(request.id, 1, 1, store(0..2));
+    assert_ne!(world.stream.state(), StreamState::Live);
+    let request = world.request();
+    assert_eq!(request.kind, history(2, 2));
+    world.event(1, 2, store(0..1000));
     world.assert_owns(0..1000);
+    assert_eq!(world.stream.state(), StreamState::Live);
 }
 
 #[test]
@@ -218,4 +229,20 @@ fn answers_that_never_meet_are_asked_for_at_the_pace_of_the_back_off() {
         }
     }
     assert!(asked < 30, "{asked} questions in ten seconds");
+}
+
+#[test]
+fn a_first_event_does_not_clear_the_doubt_of_the_host() {
+    let mut world = World::direct(config());
+    world.stream.handle_announced(generation(1), at(0));
+    let request = world.request();
+    world.full_state(request.id, 1, None::<u64>, vec![]);
+    assert_eq!(world.stream.state(), StreamState::Live);
+    // Whatever it was, the pool holds a block that it should not.
+    world.pool.store(MEMBER, &hashes([99]));
+    world.stream.handle_suspect(at(0));
+    assert_eq!(world.event(1, 0, store([1])), Handled::Queued);
+    let request = world.request();
+    world.full_state(request.id, 1, None::<u64>, vec![]);
+    world.assert_owns([1]);
 }

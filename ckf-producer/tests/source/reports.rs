@@ -1,8 +1,8 @@
 //! Field reports, each with its whole kind.
 
 use ckf_producer::source::{
-    BlockChange, CopyCounter, Direct, EventId, FullState, Handled, PoolSources, PoolSourcesConfig,
-    ReadyRule, RequestKind, SourceConfig, SourceNotice, StreamState,
+    BlockChange, CopyCounter, Direct, Doubt, EventId, FullState, Handled, PoolSources,
+    PoolSourcesConfig, ReadyRule, RequestKind, SourceConfig, SourceNotice, StreamState,
 };
 use ckf_producer::{Member, WorkerId};
 use ckf_protocol::Millis;
@@ -354,6 +354,8 @@ fn f21_history_that_ends_early_is_asked_on() {
         }
         next += 3;
         world.history_end(request.id);
+        // Said twice: the next question is another one.
+        assert_eq!(world.history_end(request.id), Handled::Late);
     }
     world.assert_owns(0..=9);
 }
@@ -393,9 +395,7 @@ fn first_contact_in_the_middle_asks_the_full_state_and_holds_events_back() {
     assert_eq!(
         world.notices(),
         [
-            SourceNotice::RecoveryStarted {
-                doubt: Some(ckf_producer::source::Doubt::FirstContact)
-            },
+            SourceNotice::RecoveryStarted { doubt: Some(Doubt::FirstContact) },
             SourceNotice::Recovered { through: Some(id(4)) },
         ]
     );
@@ -432,6 +432,14 @@ fn a_replacement_is_a_barrier() {
     world.assert_owns([]);
     let request = world.request();
     assert_eq!((request.generation, request.kind), (generation(2), RequestKind::FullState));
+    assert_eq!(
+        world.notices(),
+        [
+            SourceNotice::Recovered { through: Some(id(0)) },
+            SourceNotice::Replaced { generation: generation(2) },
+            SourceNotice::RecoveryStarted { doubt: Some(Doubt::Replaced) },
+        ]
+    );
     let state = FullState {
         generation: generation(2),
         as_of: Some(EventId::new(5)),
@@ -461,4 +469,14 @@ fn numbers_before_the_first_one_are_repetitions() {
     assert_eq!(world.event(1, 0, store([9])), Handled::Duplicate);
     assert_eq!(world.event(1, 1, store([1])), Handled::Applied);
     world.assert_owns([1]);
+}
+
+#[test]
+fn the_largest_gap_asked_from_history_is_the_one_configured() {
+    for (gap, asked) in [(1, history(1, 1)), (5, history(1, 5)), (6, RequestKind::FullState)] {
+        let mut world = World::direct(SourceConfig::new(1).with_max_history(5));
+        world.event(1, 0, store([0]));
+        world.event(1, gap + 1, store([1]));
+        assert_eq!(world.request().kind, asked);
+    }
 }

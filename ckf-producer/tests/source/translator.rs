@@ -468,3 +468,18 @@ fn ids_of_another_generation_mean_nothing() {
     engine.world.event(2, 1, vec![EngineEvent::Stored(stored([2], 1, [2]))]);
     assert_eq!(engine.depth(&query(Scope::default(), [9, 2])), 2);
 }
+
+#[test]
+fn a_full_state_replaces_the_ids_as_well() {
+    let mut engine = Engine::new(config());
+    engine.store(stored([1, 2], None, [1, 2]));
+    engine.world.stream.handle_suspect(at(0));
+    let request = engine.world.request();
+    let content = vec![EngineEvent::Stored(stored([3], None, [3]))];
+    engine.world.full_state(request.id, 1, 0, content);
+    assert_eq!(engine.world.stream.front().blocks(), (1, 1));
+    // The engine may use the id of a block that is gone for another one.
+    engine.store(stored([2], 3, [9]));
+    assert_eq!((engine.depth(&query(Scope::default(), [3, 9])), engine.owned()), (2, 2));
+    assert_eq!(engine.stats().ambiguous, 0);
+}
