@@ -4,7 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ckf_core::Format;
+use ckf_producer::{Member, SubscriberId};
+use ckf_protocol::{Limits, decode as decode_frame};
 use ckf_testkit::fuzz::{TARGETS, decode};
+use ckf_testkit::scenario::*;
 use proptest::prelude::*;
 
 fn corpus() -> PathBuf {
@@ -41,6 +45,44 @@ fn every_byte_of_every_frame_of_the_corpus_may_change() {
             }
             decode(&frame[..index]);
         }
+    }
+}
+
+/// Frames of every kind, as a start for the fuzzer: `cargo test -p ckf-testkit --test corpus --
+/// --ignored` writes them to `fuzz/corpus/decode`.
+#[test]
+#[ignore = "writes files"]
+fn write_one_frame_of_every_kind() {
+    let format = format(40);
+    let mut producer = producer(7, 3, format, small_publish(16));
+    let mut session = session(1, 2, format, quick_session());
+    let member = Member::new(1, 0);
+    producer.store(member, &hashes(0..50));
+    producer.publish(at(0)).expect("numbers last");
+    assign(&mut session, 7, 0);
+    let mut frames = vec![session.poll_transmit().expect("it subscribes")];
+    let link = SubscriberId::new(1);
+    let _ = producer.handle_frame(link, &frames[0], at(0));
+    producer.store(member, &hashes(100..104));
+    producer.drain(at(0)).expect("numbers last");
+    while let Some(frame) = producer.poll_frame(link, at(0)) {
+        frames.push(frame.to_bytes());
+        let _ = session.handle_frame(frames.last().expect("just pushed"), at(0));
+    }
+    let subscribe = frames[0].clone();
+    session.unassign(at(0));
+    frames.push(session.poll_transmit().expect("it gives its lease back"));
+    producer.grow(Format::power_of_two(64, 5).expect("a legal size")).expect("memory is there");
+    frames.extend(producer.poll_frame(link, at(0)).map(|frame| frame.to_bytes()));
+    for _ in 0..2 {
+        let _ = producer.handle_frame(link, &subscribe, at(0));
+        frames.extend(producer.poll_frame(link, at(0)).map(|frame| frame.to_bytes()));
+        producer.shutdown(at(0));
+    }
+    for frame in frames {
+        let Ok(message) = decode_frame(&frame, &Limits::default()) else { panic!("not a frame") };
+        let name = format!("{:?}-{}", message.kind(), frame.len()).to_lowercase();
+        fs::write(corpus().join("decode").join(name), &frame).expect("a writable folder");
     }
 }
 

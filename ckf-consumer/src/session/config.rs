@@ -33,7 +33,7 @@ impl Default for SessionTimes {
 }
 
 /// Timings and limits of a session, always valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SessionConfig {
     pub(super) times: SessionTimes,
     pub(super) limits: Limits,
@@ -89,12 +89,6 @@ impl SessionConfig {
     /// What a message may hold at most.
     pub fn limits(&self) -> &Limits {
         &self.limits
-    }
-}
-
-impl Default for SessionConfig {
-    fn default() -> Self {
-        Self { times: SessionTimes::default(), limits: Limits::default() }
     }
 }
 

@@ -127,7 +127,7 @@ impl Stream {
             self.sequence = sequence;
             self.parts = 0;
         } else {
-            self.parts = self.parts + 1;
+            self.parts += 1;
         }
     }
 }

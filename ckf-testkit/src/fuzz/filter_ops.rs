@@ -13,7 +13,7 @@ pub fn filter_ops(bytes: &[u8]) {
     let mut held: BTreeMap<BlockHash, u32> = BTreeMap::new();
     let mut digest = TableDigest::EMPTY;
     while !choices.is_empty() {
-        let remove = choices.byte() % 3 == 0;
+        let remove = choices.byte().is_multiple_of(3);
         let hash = BlockHash::new(u64::from(choices.byte()));
         let address = format.address(hash);
         if remove {
@@ -45,7 +45,7 @@ pub fn filter_ops(bytes: &[u8]) {
 fn format(choices: &mut Choices<'_>) -> Format {
     let seed = u64::from(choices.byte());
     let buckets = 2 + choices.below(30) as u64;
-    let format = if choices.byte() % 2 == 0 {
+    let format = if choices.byte().is_multiple_of(2) {
         Format::any_count(buckets, seed)
     } else {
         Format::power_of_two(buckets.next_power_of_two(), seed)

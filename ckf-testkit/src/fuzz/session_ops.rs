@@ -145,7 +145,7 @@ impl Bench {
                 let word = if word == stream.words[first as usize] { !word } else { word };
                 stream.delta(&[(first, word)])
             }
-            9 => stream.heartbeat(choices.byte() % 2 == 0),
+            9 => stream.heartbeat(choices.byte().is_multiple_of(2)),
             10 => stream.retire(RetireReason::Lagged),
             _ => {
                 for frame in stream.snapshot() {
