@@ -4,7 +4,8 @@ use core::iter;
 
 use ckf_core::{AllocationError, BlockHash, Format};
 use ckf_protocol::{
-    Frame, Incarnation, Instant, LayoutGeneration, LeaseTerms, PoolId, ProducerIdentity, RetireReason, Sequence,
+    Frame, Incarnation, Instant, LayoutGeneration, LeaseTerms, PoolId, ProducerIdentity,
+    RetireReason, Sequence,
 };
 
 use crate::publish::Publisher;
@@ -246,7 +247,12 @@ impl Producer {
     }
 
     /// Takes in one whole frame of a link.
-    pub fn handle_frame(&mut self, subscriber: SubscriberId, frame: &[u8], now: Instant) -> Request {
+    pub fn handle_frame(
+        &mut self,
+        subscriber: SubscriberId,
+        frame: &[u8],
+        now: Instant,
+    ) -> Request {
         self.publisher.advance(now);
         self.publisher.handle_frame(subscriber, frame, &self.pool)
     }

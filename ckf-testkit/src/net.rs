@@ -148,7 +148,8 @@ impl Link {
     /// Puts one copy in flight.
     fn launch(&mut self, mut frame: Vec<u8>, now: u64) {
         let Faults { delay_min, delay_max, .. } = self.faults;
-        let mut at = now + self.rng.between(delay_min, if self.calm { delay_min } else { delay_max });
+        let mut at =
+            now + self.rng.between(delay_min, if self.calm { delay_min } else { delay_max });
         if self.strikes(self.faults.reorder) {
             self.stats.reordered += 1;
             at += self.rng.between(1, self.faults.hold_max.max(1));
@@ -249,11 +250,20 @@ mod tests {
 
         let (seen, stats) = arrivals(Faults { reorder: 0.1, ..Faults::NONE }, 4);
         about(stats.reordered);
-        assert!(!seen.is_sorted_by_key(|(_, frame)| frame[..8].iter().rev().copied().collect::<Vec<_>>()));
+        assert!(
+            !seen.is_sorted_by_key(|(_, frame)| frame[..8]
+                .iter()
+                .rev()
+                .copied()
+                .collect::<Vec<_>>())
+        );
 
         let (seen, stats) = arrivals(Faults { truncate: 0.1, ..Faults::NONE }, 5);
         about(stats.truncated);
-        assert_eq!(seen.iter().filter(|(_, frame)| frame.len() < 8).count() as u64, stats.truncated);
+        assert_eq!(
+            seen.iter().filter(|(_, frame)| frame.len() < 8).count() as u64,
+            stats.truncated
+        );
 
         let (seen, stats) = arrivals(Faults { flip: 0.1, ..Faults::NONE }, 6);
         about(stats.flipped);

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 
 use ckf_consumer::{Failure, Handled, SessionConfig, SessionStats};
 use ckf_core::{BlockHash, BucketImage};
-use ckf_producer::{
-    Command, EndedCounts, Member, Producer, PublishConfig, SubscriberId, WorkerId,
-};
+use ckf_producer::{Command, EndedCounts, Member, Producer, PublishConfig, SubscriberId, WorkerId};
 use ckf_protocol::{Incarnation, Limits, Millis, Sequence, peek_header};
 
 use crate::net::{Faults, Link, LinkStats};
@@ -111,7 +109,8 @@ fn publish_config() -> PublishConfig {
 
 fn faults(rng: &mut Rng) -> Faults {
     // Most links are bad in one or two ways, some in none, few in all.
-    let mut chance = |most: f64| if rng.chance(0.4) { rng.below(1000) as f64 / 1000.0 * most } else { 0.0 };
+    let mut chance =
+        |most: f64| if rng.chance(0.4) { rng.below(1000) as f64 / 1000.0 * most } else { 0.0 };
     let (loss, duplicate, reorder) = (chance(0.05), chance(0.1), chance(0.05));
     let (truncate, flip) = (chance(0.01), chance(0.01));
     let delay_min = rng.below(40);
@@ -329,12 +328,12 @@ impl Sim {
 
     fn first_apart(&self) -> Option<(usize, usize)> {
         let lanes = self.lanes.iter().enumerate();
-        lanes
-            .flat_map(|(consumer, lanes)| (0..lanes.len()).map(move |dc| (consumer, dc)))
-            .find(|&(consumer, dc)| {
+        lanes.flat_map(|(consumer, lanes)| (0..lanes.len()).map(move |dc| (consumer, dc))).find(
+            |&(consumer, dc)| {
                 let session = &self.lanes[consumer][dc].session;
                 !scenario::converged(&self.pools[dc].producer, session)
-            })
+            },
+        )
     }
 
     fn check_nothing_is_missing(&self) -> Result<(), String> {

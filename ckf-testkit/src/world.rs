@@ -17,10 +17,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::scenario::{self, Session, hashes};
 use ckf_consumer::{Handled, SessionState};
 use ckf_producer::{Command, Member, Producer, PublishConfig, SubscriberId};
 use ckf_protocol::{DcId, Epoch, Incarnation, Instant, Limits, Millis, Sequence, peek_header};
-use crate::scenario::{self, Session, hashes};
 
 /// Sizes of a system.
 #[derive(Clone, Copy, Debug)]
@@ -139,7 +139,8 @@ impl Reader {
     fn new(index: usize, starts: u64) -> Self {
         let consumer = 100 * (index as u64 + 1) + starts;
         let format = scenario::format(BUCKETS);
-        let mut session = scenario::session(consumer, index as u8, format, scenario::quick_session());
+        let mut session =
+            scenario::session(consumer, index as u8, format, scenario::quick_session());
         session.assign(DcId::new(DC), Epoch::new(1), Instant::ZERO).expect("a first epoch");
         Self {
             session,
@@ -168,8 +169,8 @@ impl Reader {
         let handled = self.session.handle_frame(frame, self.now);
         let accepted = matches!(handled, Handled::Installing);
         let foreign = known.is_none() || known != current && !accepted;
-        let touched = self.session.store().stores() != stores
-            || self.session.store().is_ready() != ready;
+        let touched =
+            self.session.store().stores() != stores || self.session.store().is_ready() != ready;
         foreign && touched
     }
 }

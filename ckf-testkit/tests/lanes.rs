@@ -290,7 +290,8 @@ fn f34_a_former_holder_is_ignored_whatever_it_says() {
             }
         }
         assert_eq!(session.store().words(), b.words);
-        let fate = session.handle_frame(&b.delta(&[(round, 3), (900, 4 + u64::from(round))]), at(5));
+        let fate =
+            session.handle_frame(&b.delta(&[(round, 3), (900, 4 + u64::from(round))]), at(5));
         assert_eq!(fate, Handled::Applied(Sequence::new(2 + u64::from(round))));
     }
     assert_eq!(session.state(), SessionState::Ready);

@@ -36,7 +36,9 @@ fn a_lane_follows_its_pool_from_the_snapshot_on() {
     exchange(&mut producer, LINK, &mut session, 100);
     let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
     let sequence = Sequence::new(51);
-    assert!(matches!(events[..], [SessionEvent::Ready { .. }, SessionEvent::Drained { sequence: s }] if s == sequence));
+    assert!(
+        matches!(events[..], [SessionEvent::Ready { .. }, SessionEvent::Drained { sequence: s }] if s == sequence)
+    );
     assert_eq!(session.state(), SessionState::Ready);
     assert_eq!(session.stats().failures.total(), 0);
     assert!(producer.pool().table().contains(BlockHash::new(1000)));

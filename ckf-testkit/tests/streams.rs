@@ -81,7 +81,8 @@ fn life_with_losses(lost: &[usize]) -> usize {
     // Nothing more is published: time and heartbeats have to do.
     let mut now = 8;
     while !converged(&producer, &session) {
-        let due = [producer.poll_timeout().map(|(at, _)| at), session.poll_timeout().map(|(at, _)| at)];
+        let due =
+            [producer.poll_timeout().map(|(at, _)| at), session.poll_timeout().map(|(at, _)| at)];
         now = due.into_iter().flatten().min().unwrap().as_millis().max(now);
         assert!(now < 10_000, "lost {lost:?}: a lost tail shows by the next heartbeat");
         producer.handle_timeout(at(now));
@@ -242,7 +243,8 @@ fn f37_removals_during_an_absence_are_not_missed() {
 #[test]
 fn f37_a_large_command_is_one_batch_in_however_many_parts() {
     let format = format(40_000);
-    let mut producer = producer(DC, 1, format, small_publish(128).with_outbox(4096, 1 << 24).unwrap());
+    let mut producer =
+        producer(DC, 1, format, small_publish(128).with_outbox(4096, 1 << 24).unwrap());
     let mut session = subscribed(&mut producer, 0);
     producer.store(MEMBER, &hashes(0..100_000));
     assert_eq!(producer.publish(at(1)), Ok(Some(Sequence::new(1))));
@@ -276,7 +278,9 @@ fn every_drain_marker_says_that_all_is_there() {
     exchange(&mut producer, LINK, &mut session, 1);
     let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
     let sequence = Sequence::new(1);
-    assert!(matches!(events[..], [SessionEvent::Ready { .. }, SessionEvent::Drained { sequence: s }] if s == sequence));
+    assert!(
+        matches!(events[..], [SessionEvent::Ready { .. }, SessionEvent::Drained { sequence: s }] if s == sequence)
+    );
     assert!(converged(&producer, &session));
 }
 
@@ -307,7 +311,10 @@ fn wire_bytes_stay_below_three_quarters_of_a_plain_encoding() {
     assert_eq!(deltas.frames, 2_000);
     let plain = 12 * images + 48 * deltas.frames;
     let ratio = deltas.bytes as f64 / plain as f64;
-    println!("deltas: {} bytes for {images} images, {ratio:.3} of 12 an image and 48 a batch", deltas.bytes);
+    println!(
+        "deltas: {} bytes for {images} images, {ratio:.3} of 12 an image and 48 a batch",
+        deltas.bytes
+    );
     println!("snapshot: {snapshot:.3} of 8 bytes a bucket at 60 % load");
     assert!(ratio <= 0.75, "{ratio}");
     assert!(snapshot <= 0.75, "{snapshot}");

@@ -170,6 +170,34 @@ fn sixty_four_at_once_share_one_encoding_and_one_chunk_at_a_time() {
 }
 
 #[test]
+fn a_chunk_is_shared_only_within_one_sequence() {
+    let format = format(256);
+    let mut producer = producer(DC, 1, format, small_publish(64));
+    producer.store(MEMBER, &hashes(0..600));
+    producer.publish(at(0)).unwrap();
+    let mut sessions: Vec<_> = (0..3).map(|id| session(id, 0, format, quick_session())).collect();
+    for (id, session) in (0..).zip(&mut sessions) {
+        assign(session, DC, 0);
+        let frame = session.poll_transmit().unwrap();
+        let _ = producer.handle_frame(link(id), &frame, at(0));
+        // A batch between any two readers of the same chunk.
+        producer.remove(MEMBER, &hashes(id * 100..id * 100 + 50));
+        producer.publish(at(0)).unwrap();
+        for _ in 0..4 {
+            if let Some(frame) = producer.poll_frame(link(id), at(0)) {
+                let _ = session.handle_frame(&frame.to_bytes(), at(0));
+            }
+        }
+    }
+    assert_eq!(producer.stats().snapshots_running, 3);
+    for (id, session) in (0..).zip(&mut sessions) {
+        exchange(&mut producer, link(id), session, 0);
+        assert!(converged(&producer, session));
+        assert_eq!(session.stats().failures.total(), 0, "no stale chunk");
+    }
+}
+
+#[test]
 fn without_a_subscriber_nothing_is_encoded_but_numbers_go_on() {
     let format = format(100);
     let mut producer = producer(DC, 1, format, small_publish(64));
@@ -190,7 +218,9 @@ fn a_newer_epoch_replaces_and_an_older_one_is_refused() {
     let format = format(100);
     let mut producer = producer(DC, 1, format, small_publish(64));
     let bytes = |epoch| subscribe(1, epoch, format).to_frame().to_bytes();
-    let Request::Granted(first) = producer.handle_frame(link(1), &bytes(5), at(0)) else { panic!() };
+    let Request::Granted(first) = producer.handle_frame(link(1), &bytes(5), at(0)) else {
+        panic!()
+    };
     let duplicate = Request::Ignored(IgnoredRequest::Duplicate);
     assert_eq!(producer.handle_frame(link(1), &bytes(5), at(0)), duplicate);
     assert_eq!(producer.lease(link(1)), Some(first), "a repeated request changes nothing");
@@ -198,7 +228,9 @@ fn a_newer_epoch_replaces_and_an_older_one_is_refused() {
     assert_eq!(producer.handle_frame(link(1), &bytes(4), at(0)), stale);
     assert_eq!(producer.lease(link(1)), Some(first));
     // Newer, from another link: the consumer has reconnected.
-    let Request::Granted(second) = producer.handle_frame(link(2), &bytes(6), at(0)) else { panic!() };
+    let Request::Granted(second) = producer.handle_frame(link(2), &bytes(6), at(0)) else {
+        panic!()
+    };
     assert_ne!(first.lease, second.lease);
     assert_eq!(producer.lease(link(1)), None);
     assert_eq!(ends(&mut producer), [(link(1), LeaseEnd::Retired(RetireReason::Replaced))]);

@@ -111,7 +111,8 @@ mod tests {
         for (field, times) in bad {
             assert_eq!(new(times), Err(SessionConfigError::Zero { field }));
         }
-        let crossed = SessionTimes { backoff_min: Millis::new(9), backoff_max: Millis::new(8), ..good };
+        let crossed =
+            SessionTimes { backoff_min: Millis::new(9), backoff_max: Millis::new(8), ..good };
         assert_eq!(new(crossed), Err(SessionConfigError::BackoffRange { min: 9, max: 8 }));
     }
 }

@@ -37,9 +37,8 @@ pub use store::LaneStore;
 
 /// Keeps one lane equal to one pool's published table, whatever the network does.
 ///
-/// A sans-IO machine: it never blocks, reads no clock and opens no socket. It is `Send`, and
-/// independent of the sessions of other lanes, which may run on other threads. Over a
-/// [`LaneWriter`] it is not `Clone`: a lane has one writer.
+/// A sans-IO machine: it never blocks, reads no clock and opens no socket. It is independent of the
+/// sessions of other lanes, which may run on other threads.
 ///
 /// # The loop
 /// 1. [`assign`](Self::assign) gives the lane a pool.
@@ -54,6 +53,52 @@ pub use store::LaneStore;
 /// does nothing, and a `now` that goes back counts as the latest one seen. Each call does a bounded
 /// amount of work: at most that of one frame.
 ///
+/// ```
+/// use ckf_consumer::{Consumer, ConsumerConfig, SessionEvent};
+/// use ckf_core::{BlockHash, Format, Table, TableDigest};
+/// use ckf_protocol::*;
+///
+/// let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
+/// let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
+/// let format = Format::any_count(1000, 42)?;
+/// let manifest = Manifest::builder(domain, format).dc(DcId::new(7)).build()?;
+/// let (queries, mut sessions) =
+///     Consumer::new(&manifest, ConsumerConfig::default(), ConsumerId::new(1))?;
+/// let session = &mut sessions[0];
+/// let (now, limits) = (Instant::from_millis(5), Limits::default());
+///
+/// // 1. and 2. The subscription is what goes to the producer.
+/// session.assign(DcId::new(7), Epoch::new(1), now)?;
+/// let request = session.poll_transmit().expect("a subscription");
+/// let Message::Subscribe(Subscribe { consumer, lane, epoch, expected, .. }) =
+///     decode(&request, &limits)? else { panic!("a subscription") };
+///
+/// // 3. and 4. The producer answers with a snapshot. (`ckf-producer` makes these frames.)
+/// let mut table = Table::new(format)?;
+/// table.insert(&format.address(BlockHash::new(11)), |_| ())?;
+/// let lease = LeaseId::new(99).expect("not 0");
+/// let identity = ProducerIdentity {
+///     pool: expected.pool,
+///     incarnation: Incarnation::new(3),
+///     layout: LayoutGeneration::FIRST,
+///     format,
+/// };
+/// let sequence = Sequence::new(20);
+/// let terms = LeaseTerms { lease, consumer, lane, epoch };
+/// let begin = SnapshotBegin { terms, identity, sequence, chunk_buckets: 1000 };
+/// let chunk = encode_chunk(0, table.words().iter().copied(), &limits)?;
+/// let end = SnapshotEnd { sequence, digest: TableDigest::of_words(table.words()) };
+/// for frame in [begin.to_frame(), chunk.frame(lease), end.to_body().frame(lease)] {
+///     assert!(queries.contains(BlockHash::new(11)).is_empty());
+///     let _fate = session.handle_frame(&frame.to_bytes(), now);
+/// }
+///
+/// // 5. Queries may use the lane.
+/// assert_eq!(session.poll_event(), Some(SessionEvent::Ready { identity, sequence }));
+/// assert_eq!(queries.contains(BlockHash::new(11)).iter().collect::<Vec<_>>(), [lane]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # What is believed
 /// A frame counts only if its header names the current lease, and then it is checked completely -
 /// checksum, form, bounds, position in the stream, and the digest that the table would have -
@@ -62,7 +107,22 @@ pub use store::LaneStore;
 ///
 /// What was applied before on the same lease, and comes again, is ignored and counted: patches are
 /// absolute and positions strictly ascending, so a repeated message has nothing to say, and links
-/// that repeat would otherwise never let a lane rest. Anything that skips ahead is a gap.
+/// that repeat would otherwise never let a lane rest. Anything that skips ahead is a gap. During a
+/// snapshot, patches of buckets that are still to come are left out, since their chunk will bring
+/// them; a chunk that such a patch has overtaken on the way is found out by the digest at the end.
+///
+/// # One writer
+/// A session can move to another thread, and there is one for each lane:
+///
+/// ```
+/// fn can_move<T: Send>() {}
+/// can_move::<ckf_consumer::LaneSession>();
+/// ```
+///
+/// ```compile_fail
+/// fn can_double<T: Clone>() {}
+/// can_double::<ckf_consumer::LaneSession>();
+/// ```
 #[derive(Clone, Debug)]
 pub struct LaneSession<S = LaneWriter> {
     store: S,

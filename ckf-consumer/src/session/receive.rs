@@ -2,8 +2,8 @@
 
 use ckf_core::{BucketImage, BucketIndex, TableDigest};
 use ckf_protocol::{
-    ChunkView, DeltaView, Heartbeat, Instant, Kind, LeaseTerms, Message,
-    ProducerExpectation, Reject, SnapshotEnd, decode, peek_header,
+    ChunkView, DeltaView, Heartbeat, Instant, Kind, LeaseTerms, Message, ProducerExpectation,
+    Reject, SnapshotEnd, decode, peek_header,
 };
 
 use super::stream::{Place, Stream};

@@ -32,13 +32,7 @@ pub(super) enum Place {
 
 impl Stream {
     pub(super) fn new(begin: SnapshotBegin) -> Self {
-        Self {
-            begin,
-            sequence: begin.sequence,
-            parts: 0,
-            digest: TableDigest::EMPTY,
-            filled: 0,
-        }
+        Self { begin, sequence: begin.sequence, parts: 0, digest: TableDigest::EMPTY, filled: 0 }
     }
 
     pub(super) fn lease(&self) -> LeaseId {
@@ -105,7 +99,10 @@ impl Stream {
     /// `buckets`.
     pub(super) fn place_chunk(&self, first: u32, count: u32, buckets: u32) -> Place {
         let length = |first: u32| self.begin.chunk_buckets.min(buckets.saturating_sub(first));
-        if first < self.filled && first.is_multiple_of(self.begin.chunk_buckets) && count == length(first) {
+        if first < self.filled
+            && first.is_multiple_of(self.begin.chunk_buckets)
+            && count == length(first)
+        {
             Place::Past
         } else if first == self.filled && count == length(first) && count > 0 {
             Place::Next

@@ -95,7 +95,11 @@ impl PublishConfig {
     ///
     /// # Errors
     /// [`PublishConfigError::Zero`]
-    pub const fn with_outbox(mut self, messages: u32, bytes: u64) -> Result<Self, PublishConfigError> {
+    pub const fn with_outbox(
+        mut self,
+        messages: u32,
+        bytes: u64,
+    ) -> Result<Self, PublishConfigError> {
         if messages == 0 {
             return Err(PublishConfigError::Zero { field: "outbox_messages" });
         }
@@ -123,7 +127,10 @@ impl PublishConfig {
     ///
     /// # Errors
     /// [`PublishConfigError::Zero`]
-    pub const fn with_snapshot_progress(mut self, longest: Millis) -> Result<Self, PublishConfigError> {
+    pub const fn with_snapshot_progress(
+        mut self,
+        longest: Millis,
+    ) -> Result<Self, PublishConfigError> {
         if longest.get() == 0 {
             return Err(PublishConfigError::Zero { field: "snapshot_progress" });
         }

@@ -2,8 +2,8 @@
 
 use core::hash::{Hash, Hasher};
 
-use super::lease::{Lease, Link, Stage};
 use super::Publisher;
+use super::lease::{Lease, Link, Stage};
 
 impl Publisher {
     /// Feeds everything but points in time, counters and events.

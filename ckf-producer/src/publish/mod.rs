@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use core::slice;
 
 use ckf_protocol::{
-    DeltaWriter, EncodeError, Frame, Heartbeat, Incarnation, Instant, LeaseId, LeaseTerms, Limits, Message, PoolId,
-    ProducerIdentity, Reject, RejectReason, Retire, RetireReason, SharedBody,
+    DeltaWriter, EncodeError, Frame, Heartbeat, Incarnation, Instant, LeaseId, LeaseTerms, Limits,
+    Message, PoolId, ProducerIdentity, Reject, RejectReason, Retire, RetireReason, SharedBody,
     SnapshotBegin, SnapshotEnd, Subscribe, VersionRange, decode,
 };
 
@@ -177,7 +177,8 @@ impl Publisher {
         if held.is_some_and(|(_, epoch)| epoch == request.epoch) {
             return Request::Ignored(IgnoredRequest::Duplicate);
         }
-        let replaces = held.is_some() || self.links.get(&subscriber).is_some_and(|l| l.lease.is_some());
+        let replaces =
+            held.is_some() || self.links.get(&subscriber).is_some_and(|l| l.lease.is_some());
         let expected = &request.expected;
         let refusal = if self.closed || expected.pool != self.pool {
             Some(RejectReason::UnknownPool)
@@ -370,7 +371,11 @@ impl Publisher {
             };
             *next = next.saturating_add(buckets);
             *deadline = self.now.saturating_add(self.config.snapshot_progress());
-            *(if shared { &mut self.stats.chunks_shared } else { &mut self.stats.chunks_encoded }) += 1;
+            *(if shared {
+                &mut self.stats.chunks_shared
+            } else {
+                &mut self.stats.chunks_encoded
+            }) += 1;
             return Some(body.frame(terms.lease));
         }
         // The outbox is empty, so the subscriber has every batch up to the pool's position.

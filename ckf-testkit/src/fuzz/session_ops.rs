@@ -141,7 +141,8 @@ impl Bench {
             7 | 8 => {
                 let first = choices.below(BUCKETS as usize - 1) as u32;
                 // A batch changes something, or it is none.
-                let word = (stream.words[first as usize] ^ u64::from(choices.byte())).wrapping_add(1);
+                let word =
+                    (stream.words[first as usize] ^ u64::from(choices.byte())).wrapping_add(1);
                 let word = if word == stream.words[first as usize] { !word } else { word };
                 stream.delta(&[(first, word)])
             }
