@@ -7,6 +7,7 @@ usage: peers [options]
   --blocks-per-lane N   blocks in the fullest lane of the synthetic families  [1000000]
   --lanes N             lanes of the synthetic families, 1 to 64              [16]
   --queries N           requests per round                                    [20000]
+  --query-blocks N      families and queries of N blocks, instead of 128 and 8 to 127
   --rounds N            rounds over all requests, per index                   [3]
   --only PART           lookups | producer | filter | wire | load             [all]
   --traces DIR          folder of the recorded traces                         [../shared/data/traces]
@@ -38,6 +39,7 @@ pub struct Args {
     pub blocks_per_lane: usize,
     pub lanes: usize,
     pub queries: usize,
+    pub query_blocks: Option<usize>,
     pub rounds: usize,
     pub only: Option<Part>,
     pub traces: Option<PathBuf>,
@@ -53,6 +55,7 @@ impl Args {
             blocks_per_lane: 1_000_000,
             lanes: 16,
             queries: 20_000,
+            query_blocks: None,
             rounds: 3,
             only: None,
             traces: None,
@@ -66,6 +69,7 @@ impl Args {
                 "--blocks-per-lane" => args.blocks_per_lane = number(&word, &value()?)?,
                 "--lanes" => args.lanes = number(&word, &value()?)?,
                 "--queries" => args.queries = number(&word, &value()?)?,
+                "--query-blocks" => args.query_blocks = Some(number(&word, &value()?)?),
                 "--rounds" => args.rounds = number(&word, &value()?)?,
                 "--only" => args.only = Some(Part::parse(&value()?)?),
                 "--traces" => args.traces = Some(value()?.into()),
@@ -77,6 +81,9 @@ impl Args {
         }
         if args.lanes > crate::workload::MAX_LANES {
             return Err("--lanes: at most 64".into());
+        }
+        if args.query_blocks.is_some_and(|blocks| blocks > 10_000) {
+            return Err("--query-blocks: at most 10000".into());
         }
         Ok(args)
     }

@@ -88,8 +88,12 @@ fn lookups(args: &Args, clock: &Clock, out: &mut Map<String, Value>) {
         let found = lookups::compare(&workload, options, clock);
         out.insert(name.into(), found.into());
     };
-    families("families", Families::new(args.lanes, size, 128, typical), options);
-    if args.lanes == 16 {
+    let asked = match args.query_blocks {
+        Some(blocks) => Families::new(args.lanes, size, blocks, QueryLength::Fixed(blocks)),
+        None => Families::new(args.lanes, size, 128, typical),
+    };
+    families("families", asked, options);
+    if args.lanes == 16 && args.query_blocks.is_none() {
         // The targets name sizes; a run covers those it is large enough for.
         if size > MILLION {
             families(targets::AT_1M, Families::new(16, MILLION, 128, typical), options);
