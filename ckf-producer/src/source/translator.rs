@@ -149,6 +149,16 @@ enum Base {
 ///   be out of reach too, instead of orphaned.
 ///
 /// Cost: two map operations and one hash of the tokens per block.
+///
+/// An engine id cannot slip into a pool, the types see to that (report F01):
+///
+/// ```compile_fail,E0308
+/// # use ckf_core::EngineBlockId;
+/// # use ckf_producer::{Member, Pool};
+/// fn store(pool: &mut Pool, engine_ids: &[EngineBlockId]) {
+///     pool.store(Member::new(1, 0), engine_ids);
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Translator {
     config: TranslatorConfig,

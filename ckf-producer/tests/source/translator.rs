@@ -362,6 +362,12 @@ fn announcing_again_and_removing_the_unknown_change_nothing() {
     assert_eq!((engine.stats().repeated, engine.stats().unknown_removals), (7, 1));
     engine.remove(removed(1..=4));
     assert_eq!(engine.owned(), 0);
+
+    // Held blocks whose predecessor went are no orphans.
+    engine.store(stored(1..=2, None, 1..=2));
+    engine.remove(removed([1]));
+    engine.store(stored([2], 1, [2]));
+    assert_eq!((engine.owned(), engine.stats().orphans), (1, 0));
 }
 
 #[test]
