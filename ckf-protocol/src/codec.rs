@@ -253,12 +253,11 @@ const ONES: u64 = 0x0001_0001_0001_0001;
 /// One bit for each slot of `word` that is not 0.
 #[inline]
 pub(crate) const fn occupancy(word: u64) -> u8 {
-    let mut any = word | word >> 8;
-    any |= any >> 4;
-    any |= any >> 2;
-    any |= any >> 1;
+    // Fifteen bits that are not all 0 carry into the sixteenth, and never beyond.
+    let low = (word & (ONES * 0x7FFF)) + ONES * 0x7FFF;
+    let ones = ((low | word) >> 15) & ONES;
     // Bits 0, 16, 32 and 48 meet at 48 to 51; nothing else that the product adds gets there.
-    ((any & ONES).wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48) as u8 & 15
+    (ones.wrapping_mul(1 << 48 | 1 << 33 | 1 << 18 | 1 << 3) >> 48) as u8 & 15
 }
 
 #[cfg(test)]

@@ -19,6 +19,29 @@
 //! - what decodes encodes to the same bytes;
 //! - a body holds no lease, so that one encoding serves all subscribers.
 //!
+//! A byte stream carries frames one after another; the header says where each ends:
+//!
+//! ```
+//! use ckf_protocol::{Header, LeaseId, Limits, Message, Unsubscribe, decode, peek_header};
+//!
+//! let lease = LeaseId::new(7).expect("not 0");
+//! let mut received = Unsubscribe { lease }.to_frame().to_bytes();
+//! received.extend([0x43, 0x4B]); // The next frame has begun to arrive.
+//!
+//! let limits = Limits::default();
+//! while received.len() >= Header::LEN {
+//!     let len = peek_header(&received, &limits)?.frame_len();
+//!     if received.len() < len {
+//!         break;
+//!     }
+//!     let message = decode(&received[..len], &limits)?;
+//!     assert_eq!(message, Message::Unsubscribe(Unsubscribe { lease }));
+//!     received.drain(..len);
+//! }
+//! assert_eq!(received.len(), 2);
+//! # Ok::<(), ckf_protocol::DecodeError>(())
+//! ```
+//!
 //! Outside: when to send what (`ckf-producer`, `ckf-consumer`), and how bytes travel (the host).
 //!
 //! | feature | adds |
