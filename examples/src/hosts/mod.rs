@@ -20,6 +20,7 @@ pub mod http;
 pub mod identity;
 pub mod listen;
 pub mod metrics;
+pub mod nats;
 pub mod proto;
 pub mod relay;
 pub mod router;

@@ -18,6 +18,7 @@ use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::serve::DynamoRelay;
 use ckf_examples::hosts::identity::{PoolNames, parse_dc};
 use ckf_examples::hosts::listen::AcceptCounters;
+use ckf_examples::hosts::nats::bridge::Bridge;
 use ckf_examples::hosts::relay::PoolPlan;
 use ckf_examples::hosts::relay::admin::Admin;
 use ckf_examples::hosts::relay::feed::{self, FeedCounters, FeedService, KeepAlive};
@@ -25,7 +26,7 @@ use ckf_examples::hosts::relay::pool::{PoolHandle, PoolInput};
 use ckf_examples::hosts::relay::sources::Roster;
 use ckf_examples::hosts::source::spec::{DEFAULT_POOL, SourceSpec};
 use ckf_examples::hosts::tls::TlsFiles;
-use ckf_examples::hosts::{HostResult, draw, dynamo, http};
+use ckf_examples::hosts::{HostResult, draw, dynamo, http, nats};
 use ckf_examples::log;
 use ckf_protocol::{Incarnation, Millis};
 use clap::Parser;
@@ -49,6 +50,9 @@ struct Args {
     protocol: Protocol,
     #[command(flatten)]
     tls: Option<TlsFiles>,
+    /// A NATS server to publish to as well: nats://HOST:PORT, or tls:// with the certificates.
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
     /// An engine: zmq://HOST:PORT?worker=N&rank=N&replay=PORT&pool=NAME
     #[arg(long = "source", value_name = "URL")]
     sources: Vec<SourceSpec>,
@@ -119,6 +123,13 @@ async fn main() -> HostResult<()> {
     let admin_listener = TcpListener::bind(args.admin).await?;
     tokio::spawn(http::serve(admin_listener, admin.router(args.diagnosis), 32));
     tokio::spawn(roster.run());
+
+    if let Some(url) = &args.nats {
+        let client = nats::connect(url, args.tls.as_ref()).await?;
+        for pool in pools.iter() {
+            tokio::spawn(Bridge::new(client.clone(), pool.clone()).run());
+        }
+    }
 
     let keep_alive = KeepAlive {
         interval: Duration::from_millis(args.keepalive_ms),

@@ -17,13 +17,14 @@ use ckf_core::{Format, Sizing};
 use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
 use ckf_examples::hosts::identity::PoolNames;
+use ckf_examples::hosts::nats::bind::NatsLink;
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
 use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::router::spec::DcSpec;
 use ckf_examples::hosts::router::{Dc, Endpoint, RequestCounters, Router, front, status};
 use ckf_examples::hosts::source::spec::DEFAULT_POOL;
 use ckf_examples::hosts::tls::TlsFiles;
-use ckf_examples::hosts::{HostResult, draw, http};
+use ckf_examples::hosts::{HostResult, draw, http, nats};
 use ckf_examples::log;
 use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis};
 use clap::Parser;
@@ -82,7 +83,10 @@ enum Protocol {
 async fn main() -> HostResult<()> {
     let args = Args::parse();
     let clock = Clock::start();
-    let links = args.dcs.iter().map(|dc| link(&args, &dc.relay)).collect::<HostResult<Vec<_>>>()?;
+    let mut links = Vec::new();
+    for dc in &args.dcs {
+        links.push(link(&args, &dc.relay).await?);
+    }
     let (domain, format) = agreed(&args, &links[0]).await?;
     let manifest = args
         .dcs
@@ -123,7 +127,10 @@ async fn main() -> HostResult<()> {
     Ok(())
 }
 
-fn link(args: &Args, relay: &str) -> HostResult<Link> {
+async fn link(args: &Args, relay: &str) -> HostResult<Link> {
+    if relay.starts_with("nats://") || relay.starts_with("tls://") {
+        return Ok(Link::Nats(NatsLink::new(nats::connect(relay, args.tls.as_ref()).await?)));
+    }
     let keep_alive = Duration::from_millis(args.keepalive_ms);
     match args.protocol {
         Protocol::Ckf => {

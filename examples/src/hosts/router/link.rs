@@ -9,6 +9,7 @@ use tonic::transport::Channel;
 
 use crate::hosts::HostResult;
 use crate::hosts::dynamo::client::DynamoLink;
+use crate::hosts::nats::bind::NatsLink;
 use crate::hosts::proto::feed as proto;
 use crate::hosts::proto::feed::feed_client::FeedClient;
 use crate::hosts::tls::TlsFiles;
@@ -28,6 +29,8 @@ pub enum Link {
     Grpc(FeedClient<Channel>),
     /// Over gRPC, to a relay that speaks Dynamo's contract.
     Dynamo(DynamoLink),
+    /// Through a NATS server: the frames of one lease serve all routers.
+    Nats(NatsLink),
 }
 
 impl Link {
@@ -56,6 +59,7 @@ impl Link {
                 ))
             }
             Self::Dynamo(link) => link.open(&subscribe).await,
+            Self::Nats(link) => link.open(subscribe).await,
         }
     }
 }

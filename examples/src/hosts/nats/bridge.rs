@@ -1,0 +1,170 @@
+//! The relay's side: publishes a pool's frames, and starts a new snapshot round when somebody joins.
+
+use std::time::Duration;
+
+use async_nats::Client;
+use bytes::Bytes;
+use ckf_protocol::{
+    ConsumerId, Epoch, Kind, Lane, Limits, Message, ProducerExpectation, Reject, RejectReason,
+    Sequence, Subscribe, VersionRange, decode, peek_header,
+};
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{feed_subject, join_subject};
+use crate::hosts::relay::pool::PoolHandle;
+use crate::hosts::{HostResult, draw};
+
+/// Shortest time from the end of one round to the start of the next: who joins meanwhile waits for
+/// the others.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// One pool's publisher.
+pub struct Bridge {
+    client: Client,
+    pool: PoolHandle,
+    consumer: ConsumerId,
+    rounds: u64,
+    /// The lease whose frames go out now.
+    live: Option<mpsc::Receiver<Bytes>>,
+    /// The last batch that went out whole.
+    position: Sequence,
+    /// A snapshot is under way.
+    installing: bool,
+    /// Somebody waits for a snapshot.
+    wanted: bool,
+    /// When the next round may start.
+    rest: Instant,
+}
+
+impl Bridge {
+    /// For one pool. Nothing happens, and no lease is taken, until somebody joins.
+    pub fn new(client: Client, pool: PoolHandle) -> Self {
+        Self {
+            client,
+            pool,
+            consumer: ConsumerId::new(draw()),
+            rounds: 0,
+            live: None,
+            position: Sequence::ZERO,
+            installing: false,
+            wanted: false,
+            rest: Instant::now(),
+        }
+    }
+
+    /// Publishes until the pool ends.
+    ///
+    /// # Errors
+    /// Those of the client.
+    pub async fn run(mut self) -> HostResult<()> {
+        let mut joins = self.client.subscribe(join_subject(&self.pool.plan.id)).await?;
+        loop {
+            let may_start = self.wanted && !self.installing;
+            tokio::select! {
+                join = joins.next() => {
+                    let Some(join) = join else { return Ok(()) };
+                    let refusal = self.joined(&join.payload);
+                    if let Some(reply) = join.reply {
+                        self.client.publish(reply, refusal.unwrap_or_default()).await?;
+                    }
+                }
+                frame = next(&mut self.live) => match frame {
+                    Some(frame) => self.publish(frame).await?,
+                    // Who followed this lease needs another one to go on.
+                    None => {
+                        self.live = None;
+                        self.installing = false;
+                        self.wanted = true;
+                        self.rest = Instant::now() + PAUSE;
+                    }
+                },
+                () = tokio::time::sleep_until(self.rest), if may_start => self.start().await?,
+            }
+        }
+    }
+
+    /// Takes note of a request; what is no request for this pool as it is, is refused.
+    fn joined(&mut self, frame: &[u8]) -> Option<Bytes> {
+        let Ok(Message::Subscribe(subscribe)) = decode(frame, &Limits::default()) else { return None };
+        let plan = &self.pool.plan;
+        let reason = if subscribe.expected.pool != plan.id {
+            RejectReason::UnknownPool
+        } else if subscribe.expected.format != plan.format {
+            RejectReason::FormatMismatch { theirs: plan.format }
+        } else {
+            self.wanted = true;
+            return None;
+        };
+        Some(Reject::of(&subscribe, reason).to_frame().to_bytes().into())
+    }
+
+    /// A new lease beside the present one. The two are spliced where the new one begins, so that
+    /// who follows misses nothing and who joins gets no batch before its snapshot.
+    async fn start(&mut self) -> HostResult<()> {
+        self.rounds += 1;
+        self.rest = Instant::now() + PAUSE;
+        let subscribe = Subscribe {
+            consumer: self.consumer,
+            // Two lanes in turn: a lease of the same one would end the present lease at once.
+            lane: Lane::new((self.rounds % 2) as u8)?,
+            epoch: Epoch::new(self.rounds),
+            versions: VersionRange::SUPPORTED,
+            expected: ProducerExpectation { pool: self.pool.plan.id, format: self.pool.plan.format },
+        };
+        let frame = subscribe.to_frame().to_bytes().into();
+        let mut fresh = self.pool.open(frame).await.ok_or("the pool ended")?;
+        let Some(first) = self.receive(&mut fresh).await else { return Ok(()) };
+        let Ok(Message::SnapshotBegin(begin)) = decode(&first, &Limits::default()) else {
+            return Ok(());
+        };
+        while self.position < begin.sequence {
+            let Some(frame) = next_of(self.live.as_mut()).await else { break };
+            self.pool.wake.notify_one();
+            self.publish(frame).await?;
+        }
+        self.wanted = false;
+        self.installing = true;
+        self.position = begin.sequence;
+        self.live = Some(fresh);
+        self.publish(first).await
+    }
+
+    async fn receive(&self, frames: &mut mpsc::Receiver<Bytes>) -> Option<Bytes> {
+        let frame = frames.recv().await;
+        self.pool.wake.notify_one();
+        frame
+    }
+
+    async fn publish(&mut self, frame: Bytes) -> HostResult<()> {
+        self.pool.wake.notify_one();
+        match peek_header(&frame, &Limits::default()).and_then(|header| header.kind()) {
+            Ok(Kind::Delta) => {
+                if let Ok(Message::Delta { delta, .. }) = decode(&frame, &Limits::default())
+                    && delta.last()
+                {
+                    self.position = delta.sequence();
+                }
+            }
+            Ok(Kind::SnapshotEnd) => {
+                self.installing = false;
+                self.rest = Instant::now() + PAUSE;
+            }
+            _ => {}
+        }
+        Ok(self.client.publish(feed_subject(&self.pool.plan.id), frame).await?)
+    }
+}
+
+async fn next(live: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
+    match live {
+        Some(frames) => frames.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next frame of a lease that there may not be.
+async fn next_of(live: Option<&mut mpsc::Receiver<Bytes>>) -> Option<Bytes> {
+    live?.recv().await
+}
