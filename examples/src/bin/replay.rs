@@ -37,7 +37,7 @@ fn fail(error: &Error, code: u8) -> ExitCode {
 fn run(args: &Args, mut input: Input) -> Result<(), Error> {
     let mut replay = Replay::new(args)?;
     // Draws nothing unless standard error is a terminal.
-    let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template(
+    let bar = ProgressBar::new(1).with_style(ProgressStyle::with_template(
         "{msg} {wide_bar} {percent:>3} %  {elapsed} of {duration}",
     )?);
     bar.set_message("replaying");
