@@ -21,6 +21,12 @@ const fn zero_slots(word: u64) -> u64 {
     !(((word & !TOPS) + !TOPS) | word) & TOPS
 }
 
+/// How many top bits `slots` has: the multiplication adds them up in the highest slot.
+#[inline]
+const fn count_slots(slots: u64) -> u32 {
+    ((slots >> 15).wrapping_mul(ONES) >> 48) as u32
+}
+
 impl BucketImage {
     /// An empty bucket.
     pub const EMPTY: Self = Self(0);
@@ -52,13 +58,13 @@ impl BucketImage {
     /// How many slots hold `fingerprint`, 0 to 4.
     #[inline]
     pub const fn copies(self, fingerprint: Fingerprint) -> u32 {
-        self.matches(fingerprint).count_ones()
+        count_slots(self.matches(fingerprint))
     }
 
     /// How many slots are taken, 0 to 4.
     #[inline]
     pub const fn occupied(self) -> u32 {
-        4 - zero_slots(self.0).count_ones()
+        4 - count_slots(zero_slots(self.0))
     }
 
     /// The image with `fingerprint` in the lowest empty slot, or `None` when full.

@@ -160,12 +160,17 @@ impl Table {
     /// Removes one copy of the fingerprint. Returns whether there was one.
     #[inline]
     pub fn remove(&mut self, address: &Address, mut on_change: impl FnMut(Change)) -> bool {
-        for bucket in [address.first, address.second] {
-            if let Some(after) = self.image(bucket).without(address.fingerprint) {
-                self.write(bucket, after, &mut on_change);
-                self.stored -= 1;
-                return true;
-            }
+        // Both are looked at before one is chosen: which one it is cannot be guessed.
+        let (first, second) = (self.image(address.first), self.image(address.second));
+        let (bucket, image) = if first.contains(address.fingerprint) {
+            (address.first, first)
+        } else {
+            (address.second, second)
+        };
+        if let Some(after) = image.without(address.fingerprint) {
+            self.write(bucket, after, &mut on_change);
+            self.stored -= 1;
+            return true;
         }
         false
     }

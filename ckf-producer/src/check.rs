@@ -1,9 +1,10 @@
 //! The invariant check: is the exact state what it must be, and the filter its projection?
 
-use ckf_core::{BlockHash, Fingerprint, TableDigest};
+use ckf_core::{Fingerprint, TableDigest};
 
 use crate::Pool;
 use crate::error::Violation;
+use crate::ownership::Key;
 
 impl Pool {
     /// Checks every invariant of the pool and fences it when one does not hold.
@@ -28,7 +29,7 @@ impl Pool {
     /// Members' sets and refcounts are sound and tell the same.
     fn check_ownership(&self) -> Result<(), Violation> {
         let (ownership, refcounts) = (&self.ownership, self.ownership.refcounts());
-        if !refcounts.is_consistent(ownership.hasher()) {
+        if !refcounts.is_consistent() {
             return Err(Violation::Refcounts);
         }
         let (mut owned, mut counted) = (0u64, 0u64);
@@ -37,17 +38,15 @@ impl Pool {
                 return Err(Violation::MemberSet { member });
             }
             for held in blocks.iter() {
-                let hash = ownership.hasher().hash(held.key);
-                if refcounts.find(hash, held.key).is_none() {
+                if refcounts.find(held.key).is_none() {
                     return Err(Violation::Edges);
                 }
-                owned = owned.wrapping_add(mix(hash));
+                owned = owned.wrapping_add(mix(held.key.get()));
             }
         }
         for held in refcounts.iter() {
-            let hash = ownership.hasher().hash(held.key);
-            let owners = u64::from(refcounts.owners(hash, held.key));
-            counted = counted.wrapping_add(owners.wrapping_mul(mix(hash)));
+            let owners = u64::from(refcounts.owners(held.key));
+            counted = counted.wrapping_add(owners.wrapping_mul(mix(held.key.get())));
         }
         if owned == counted { Ok(()) } else { Err(Violation::Edges) }
     }
@@ -55,10 +54,7 @@ impl Pool {
     /// Every omitted block is owned.
     fn check_omissions(&self) -> Result<(), Violation> {
         let omitted = self.projection.omitted();
-        let owned = |key| {
-            let hash = self.ownership.hasher().hash(key);
-            self.ownership.refcounts().find(hash, key).is_some()
-        };
+        let owned = |key| self.ownership.refcounts().find(key).is_some();
         let sound = omitted.is_consistent() && omitted.iter().all(|held| owned(held.key));
         if sound { Ok(()) } else { Err(Violation::Omissions) }
     }
@@ -72,8 +68,8 @@ impl Pool {
             let pair = u64::from(bucket.min(other).get()) << 32 | u64::from(bucket.max(other).get());
             mix(pair ^ mix(u64::from(fingerprint.get())))
         };
-        let block = |key| {
-            let address = format.address(BlockHash::new(key));
+        let block = |key: Key| {
+            let address = format.address(self.ownership.scramble().block(key));
             copy(address.first, address.fingerprint)
         };
         let (mut held, mut stored) = (0u64, 0u64);

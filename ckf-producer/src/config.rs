@@ -1,49 +1,9 @@
 //! What a host decides about a pool.
 
-use core::fmt;
-
-use ahash::RandomState;
 use ckf_core::Format;
 
 use crate::error::ConfigError;
-
-/// Seeds of the exact sets. The host draws them at random and keeps them to itself, so that nobody
-/// outside can choose block hashes that crowd one segment. They never leave the process and do not
-/// influence the filter.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct HashSeeds([u64; 4]);
-
-impl HashSeeds {
-    /// Seeds from 32 random bytes.
-    pub const fn new(seeds: [u64; 4]) -> Self {
-        Self(seeds)
-    }
-
-    /// The hash function of these seeds.
-    pub(crate) fn hasher(self) -> KeyedHash {
-        let [a, b, c, d] = self.0;
-        KeyedHash(RandomState::with_seeds(a, b, c, d))
-    }
-}
-
-impl fmt::Debug for HashSeeds {
-    /// Keeps the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HashSeeds(..)")
-    }
-}
-
-/// The hash function of the exact sets, made once per pool: a block hash is hashed once per
-/// command and the result is shared by all sets.
-#[derive(Clone, Debug)]
-pub(crate) struct KeyedHash(RandomState);
-
-impl KeyedHash {
-    #[inline]
-    pub(crate) fn hash(&self, key: u64) -> u64 {
-        self.0.hash_one(key)
-    }
-}
+use crate::ownership::HashSeeds;
 
 /// Limits and choices of a pool.
 ///

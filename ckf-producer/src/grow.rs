@@ -1,6 +1,6 @@
 //! Layout generations: the filter in another format, rebuilt from exact state.
 
-use ckf_core::{BlockHash, Format, TableDigest};
+use ckf_core::{Format, TableDigest};
 use ckf_protocol::LayoutGeneration;
 
 use crate::batch::Position;
@@ -27,12 +27,11 @@ impl Pool {
         let layout = self.layout.checked_next().ok_or(exhausted)?;
         let sequence = self.position.sequence.checked_next().ok_or(exhausted)?;
 
-        let hasher = self.ownership.hasher().clone();
-        let mut fresh = Projection::new(format, hasher, &mut self.budget)?;
+        let scramble = *self.ownership.scramble();
+        let mut fresh = Projection::new(format, scramble, &mut self.budget)?;
         for held in self.ownership.refcounts().iter() {
-            let key = self.ownership.key(BlockHash::new(held.key));
-            let address = format.address(key.block);
-            if let Err(refused) = fresh.insert(key, &address, &mut self.budget) {
+            let address = format.address(scramble.block(held.key));
+            if let Err(refused) = fresh.insert(held.key, &address, &mut self.budget) {
                 fresh.release(&mut self.budget);
                 return Err(refused.into());
             }

@@ -28,10 +28,11 @@ mod stats;
 
 pub use batch::SealedBatch;
 pub use command::{Command, Outcome};
-pub use config::{HashSeeds, PoolConfig};
+pub use config::PoolConfig;
 pub use dirty::Changes;
 pub use error::{CommandError, ConfigError, GrowError, SealError, Violation};
 pub use event::PoolEvent;
+pub use ownership::HashSeeds;
 pub use member::{DpRank, Member, WorkerId};
 pub use pool::Pool;
 pub use producer::Producer;

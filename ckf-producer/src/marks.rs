@@ -57,19 +57,14 @@ impl Marks {
         self.len
     }
 
+    /// Free of branches that depend on what is marked.
     #[inline]
     pub(crate) fn insert(&mut self, number: u32) {
         let mut at = number as usize;
-        for (height, level) in self.levels.iter_mut().enumerate() {
-            let word = &mut level[at / 64];
-            let before = *word;
-            *word |= 1 << (at % 64);
-            if height == 0 {
-                self.len += u32::from(*word != before);
-            }
-            if before != 0 {
-                return;
-            }
+        let Some(level) = self.levels.first() else { return };
+        self.len += u32::from(level[at / 64] >> (at % 64) & 1 == 0);
+        for level in &mut self.levels {
+            level[at / 64] |= 1 << (at % 64);
             at /= 64;
         }
     }

@@ -1,6 +1,5 @@
 //! The pool: exact ownership of one data center's blocks and its projection into the filter.
 
-use core::array;
 use core::hint::black_box;
 
 use ckf_core::{Address, AllocationError, BlockHash, Format, Table};
@@ -84,12 +83,13 @@ impl Pool {
     /// [`AllocationError`] when that memory is refused.
     pub fn new(config: PoolConfig) -> Result<Self, AllocationError> {
         let mut budget = Budget::new(config.max_bytes());
-        let hasher = config.seeds().hasher();
-        let projection = Projection::new(config.format(), hasher.clone(), &mut budget)?;
+        let ownership = Ownership::new(config.seeds(), config.max_members());
+        let scramble = *ownership.scramble();
+        let projection = Projection::new(config.format(), scramble, &mut budget)?;
         Ok(Self {
             config,
             budget,
-            ownership: Ownership::new(hasher, config.max_members()),
+            ownership,
             projection,
             position: Position::START,
             layout: LayoutGeneration::FIRST,
@@ -117,8 +117,7 @@ impl Pool {
 
     /// How many members own the block, exactly.
     pub fn owners(&self, block: BlockHash) -> u32 {
-        let key = self.ownership.key(block);
-        self.ownership.refcounts().owners(key.hash, block.get())
+        self.ownership.refcounts().owners(self.ownership.scramble().key(block))
     }
 
     /// Whether the member owns the block, exactly.
@@ -339,7 +338,7 @@ impl Pool {
         let owned = self.ownership.take(at, &mut self.budget);
         let (mut cursor, mut losses) = (Cursor::default(), Losses::EMPTY);
         while let Some(line) = owned.next_line(&mut cursor) {
-            line.for_each(|held| losses.push(BlockHash::new(held.key)));
+            line.for_each(|held| losses.push(self.ownership.scramble().block(held.key)));
             if losses.is_nearly_full() {
                 self.step_all(Step::Release, losses.take(), outcome);
             }
@@ -369,19 +368,28 @@ impl Pool {
         at: Option<OwnerIndex>,
         blocks: &[BlockHash; N],
     ) -> [Prepared; N] {
-        let Self { ownership, projection, .. } = self;
-        let format = projection.table.format();
-        let mut near = 0;
-        let prepared = array::from_fn(|i| {
-            let key = ownership.key(blocks[i]);
-            let address = format.address(blocks[i]);
-            near ^= ownership.touch(at, key)
-                ^ projection.table.image(address.first).get()
-                ^ projection.table.image(address.second).get();
-            Prepared { key, address }
-        });
+        let mut prepared = [self.compute(blocks[0]); N];
+        let mut near = self.touch(at, &prepared[0]);
+        for (prepared, &block) in prepared.iter_mut().zip(blocks).skip(1) {
+            *prepared = self.compute(block);
+            near ^= self.touch(at, prepared);
+        }
         black_box(near);
         prepared
+    }
+
+    #[inline]
+    fn compute(&self, block: BlockHash) -> Prepared {
+        let key = self.ownership.scramble().key(block);
+        Prepared { key, address: self.projection.table.format().address(block) }
+    }
+
+    #[inline]
+    fn touch(&self, at: Option<OwnerIndex>, block: &Prepared) -> u64 {
+        let table = &self.projection.table;
+        self.ownership.touch(at, block.key)
+            ^ table.image(block.address.first).get()
+            ^ table.image(block.address.second).get()
     }
 }
 

@@ -1,12 +1,11 @@
 //! The filter as a projection of exact ownership, and the blocks that it has no room for.
 
-use ckf_core::{Address, AllocationError, BlockHash, Format, Table};
+use ckf_core::{Address, AllocationError, Format, Table};
 
 use crate::budget::Budget;
-use crate::config::KeyedHash;
 use crate::dirty::Dirty;
 use crate::error::Violation;
-use crate::ownership::{CountedSet, Cursor, Held, Key, LINE_SLOTS};
+use crate::ownership::{CountedSet, Cursor, Held, Key, LINE_SLOTS, Scramble};
 
 /// Searches for room that one command may waste on re-admission before it leaves it at that.
 const FRUITLESS_PER_COMMAND: u32 = 2;
@@ -20,7 +19,7 @@ pub(crate) struct Projection {
     pub(crate) table: Table,
     pub(crate) dirty: Dirty,
     omitted: CountedSet,
-    hasher: KeyedHash,
+    scramble: Scramble,
     /// Where the next re-admission looks.
     cursor: Cursor,
     /// Refused re-admissions in a row, since the last change that could have made room.
@@ -47,7 +46,7 @@ impl Projection {
     /// An empty filter.
     pub(crate) fn new(
         format: Format,
-        hasher: KeyedHash,
+        scramble: Scramble,
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
         let table = charged_table(format, budget)?;
@@ -61,8 +60,8 @@ impl Projection {
         Ok(Self {
             table,
             dirty,
-            omitted: CountedSet::new(hasher.clone()),
-            hasher,
+            omitted: CountedSet::new(),
+            scramble,
             cursor: Cursor::default(),
             fruitless: 0,
             counters: FilterCounters::default(),
@@ -115,8 +114,8 @@ impl Projection {
 
     #[cold]
     fn omit(&mut self, key: Key, budget: &mut Budget) -> Result<Placed, AllocationError> {
-        self.omitted.reserve(key.hash, budget)?;
-        self.omitted.insert(key.hash, key.block.get(), 1);
+        self.omitted.reserve(key, budget)?;
+        self.omitted.insert(key, 1);
         self.counters.refused += 1;
         // The set may have grown and moved blocks about, so the round starts anew.
         self.fruitless = 0;
@@ -144,8 +143,8 @@ impl Projection {
     }
 
     fn forget_omitted(&mut self, key: Key, budget: &mut Budget) -> bool {
-        let Some(place) = self.omitted.find(key.hash, key.block.get()) else { return false };
-        self.omitted.remove(key.hash, place, budget);
+        let Some(place) = self.omitted.find(key) else { return false };
+        self.omitted.remove(key, place, budget);
         self.fruitless = 0;
         self.drop_if_none_omitted(budget);
         true
@@ -153,8 +152,7 @@ impl Projection {
 
     fn drop_if_none_omitted(&mut self, budget: &mut Budget) {
         if self.omitted.len() == 0 {
-            let empty = CountedSet::new(self.hasher.clone());
-            core::mem::replace(&mut self.omitted, empty).release(budget);
+            core::mem::replace(&mut self.omitted, CountedSet::new()).release(budget);
             self.cursor = Cursor::default();
         }
     }
@@ -207,12 +205,12 @@ impl Projection {
     }
 
     fn readmit_one(&mut self, held: Held) -> bool {
-        let address = self.table.format().address(BlockHash::new(held.key));
+        let address = self.table.format().address(self.scramble.block(held.key));
         let dirty = &mut self.dirty;
         match self.table.insert(&address, |change| dirty.mark(&change)) {
             Ok(moves) => {
                 self.counters.kicks += u64::from(moves);
-                self.omitted.remove_in_walk(self.hasher.hash(held.key), held.place);
+                self.omitted.remove_in_walk(held.key, held.place);
                 self.fruitless = 0;
                 true
             }

@@ -1,27 +1,42 @@
 //! A set of block hashes with a small count each, which never stops to grow as a whole.
 //!
-//! The set is cut into segments. It grows one segment at a time: a full segment gets a quarter more
-//! lines, and every [`SEGMENT_HASHES`] hashes one segment, in turn, is split in two (linear hashing:
-//! Litwin 1980). So no insertion ever moves more than about twice that many hashes.
+//! The set is cut into segments by the high bits of its keys. It grows one segment at a time: as
+//! soon as there are [`SEGMENT_KEYS`] keys per segment, the next segment in the order of the keys
+//! is split in two, round after round (after the linear hashing of Litwin 1980). So no insertion
+//! ever moves more than one segment's keys, and half of those stay where they are.
+//!
+//! A segment that is split late in a round holds more keys until then, up to twice as many as one
+//! that is split early; and so do its halves in the next round, because they keep its place in the
+//! order. Therefore each segment is made as large as its place demands, and all are filled to the
+//! same degree when their turn comes.
 
 use alloc::vec::Vec;
 
 use ckf_core::AllocationError;
 
 use super::line::Line;
+use super::scramble::Key;
 use super::segment::{Segment, Spot};
 use crate::budget::Budget;
-use crate::config::KeyedHash;
 
-/// Hashes per segment on average. Segments that are yet to be split hold up to twice as many.
-const SEGMENT_HASHES: u64 = 2048;
+/// Lines of a segment at the beginning of the order; at its end, there are twice as many.
+const SEGMENT_LINES: usize = 512;
+/// Keys per segment, on average, at which the next one is split. Fills a segment whose turn has
+/// come to 6.4 keys a line of 7: five standard deviations below what it takes.
+const SEGMENT_KEYS: u64 = SEGMENT_LINES as u64 * 64 / 10;
+/// Keys per line, on average, below which a segment shrinks.
+const SPARSE: usize = 1;
 
 /// Hashes with counts 1 to 255. Searches take the keyed hash of the block hash, made once by
 /// the caller by [`KeyedHash::hash`] and shared by all sets.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedSet {
-    hasher: KeyedHash,
+    /// In the order of the keys.
     segments: Vec<Segment>,
+    /// Rounds of splitting that are complete.
+    round: u32,
+    /// Segments that were split in the present round: the first ones.
+    split: usize,
     len: u64,
 }
 
@@ -41,8 +56,8 @@ pub(crate) struct Cursor {
 
 impl CountedSet {
     /// An empty set without memory.
-    pub(crate) fn new(hasher: KeyedHash) -> Self {
-        Self { hasher, segments: Vec::new(), len: 0 }
+    pub(crate) const fn new() -> Self {
+        Self { segments: Vec::new(), round: 0, split: 0, len: 0 }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -55,27 +70,28 @@ impl CountedSet {
         lines + Budget::bytes_of(&self.segments)
     }
 
-    /// The segment of a hash: its low bits, one bit fewer where that segment is yet to be made.
+    /// The segment of a key: its `round` high bits, or one bit more where that segment has been
+    /// split in this round. Free of branches, which would be guessed wrong half of the time.
     #[inline]
-    fn segment_of(hash: u64, count: usize) -> usize {
-        let mask = count.next_power_of_two() - 1;
-        let segment = hash as usize & mask;
-        if segment < count { segment } else { segment & (mask >> 1) }
+    fn segment_of(&self, key: Key) -> usize {
+        let fine = (key.0 >> (63 - self.round)) as usize;
+        let coarse = fine / 2;
+        coarse + (fine - coarse).min(self.split)
     }
 
     /// Brings the memory of `hash` near; the value means nothing.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        match self.segments.get(Self::segment_of(hash, self.segments.len())) {
-            Some(segment) => segment.touch(hash),
+    pub(crate) fn touch(&self, key: Key) -> u64 {
+        match self.segments.get(self.segment_of(key)) {
+            Some(segment) => segment.touch(key),
             None => 0,
         }
     }
 
     #[inline]
-    pub(crate) fn find(&self, hash: u64, key: u64) -> Option<Place> {
-        let segment = Self::segment_of(hash, self.segments.len());
-        let spot = self.segments.get(segment)?.find(hash, key)?;
+    pub(crate) fn find(&self, key: Key) -> Option<Place> {
+        let segment = self.segment_of(key);
+        let spot = self.segments.get(segment)?.find(key)?;
         Some(Place { segment: segment as u32, spot })
     }
 
@@ -97,74 +113,82 @@ impl CountedSet {
     #[inline]
     pub(crate) fn reserve(
         &mut self,
-        hash: u64,
+        key: Key,
         budget: &mut Budget,
     ) -> Result<(), AllocationError> {
-        let count = self.segments.len();
-        if self.len < count as u64 * SEGMENT_HASHES {
-            if self.segments[Self::segment_of(hash, count)].has_room() {
-                return Ok(());
-            }
+        if self.len < self.segments.len() as u64 * SEGMENT_KEYS
+            && self.segments[self.segment_of(key)].has_room()
+        {
+            return Ok(());
         }
-        self.make_room(hash, budget)
+        self.make_room(key, budget)
     }
 
     #[cold]
-    fn make_room(&mut self, hash: u64, budget: &mut Budget) -> Result<(), AllocationError> {
-        let count = self.segments.len();
-        if self.len >= count as u64 * SEGMENT_HASHES {
+    fn make_room(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
+        if self.segments.is_empty() {
             budget.reserve_one(&mut self.segments)?;
-            let fresh = match Self::split_source(count) {
-                Some(source) => {
-                    let leaves = |hash| Self::segment_of(hash, count + 1) == count;
-                    self.segments[source].split(leaves, |key| self.hasher.hash(key), budget)?
-                }
-                None => Segment::default(),
-            };
-            self.segments.push(fresh);
+            self.segments.push(Segment::default());
         }
-        let segment = Self::segment_of(hash, self.segments.len());
+        if self.len >= self.segments.len() as u64 * SEGMENT_KEYS {
+            self.split_next(budget)?;
+        }
+        let segment = self.segment_of(key);
         let segment = &mut self.segments[segment];
         if segment.has_room() {
             return Ok(());
         }
-        segment.grow(|key| self.hasher.hash(key), budget)
+        // A first segment, or one that shrank, doubles until it is as large as its place demands.
+        // Beyond that it takes chance to need more.
+        let lines = segment.lines().len();
+        let more = if lines < SEGMENT_LINES { lines.max(1) } else { lines / 8 };
+        segment.rebuild(lines + more, budget)
     }
 
-    /// The segment whose hashes are shared with segment number `count` when that is added.
-    fn split_source(count: usize) -> Option<usize> {
-        if count == 0 { None } else { Some(count & ((count + 1).next_power_of_two() / 2 - 1)) }
+    /// Splits the first segment that was not split in this round.
+    fn split_next(&mut self, budget: &mut Budget) -> Result<(), AllocationError> {
+        budget.reserve_one(&mut self.segments)?;
+        let (round, at) = (self.round, 2 * self.split);
+        let place = (SEGMENT_LINES * (at + 1)) >> (round + 1);
+        let leaves = |key: Key| key.0 >> (63 - round) & 1 != 0;
+        let upper = self.segments[at].split(leaves, SEGMENT_LINES + place, budget)?;
+        self.segments.insert(at + 1, upper);
+        self.split += 1;
+        if self.split == 1 << round {
+            (self.round, self.split) = (round + 1, 0);
+        }
+        Ok(())
     }
 
     /// Stores a hash that is not in the set, with a count other than 0. Needs a successful
     /// [`reserve`](Self::reserve) since the last insertion.
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, key: u64, count: u8) {
-        let segment = Self::segment_of(hash, self.segments.len());
-        self.segments[segment].insert(hash, key, count);
+    pub(crate) fn insert(&mut self, key: Key, count: u8) {
+        let segment = self.segment_of(key);
+        self.segments[segment].insert(key, count);
         self.len += 1;
     }
 
     /// Removes the hash at `place`, and gives memory back now and then.
     #[inline]
-    pub(crate) fn remove(&mut self, hash: u64, place: Place, budget: &mut Budget) {
+    pub(crate) fn remove(&mut self, key: Key, place: Place, budget: &mut Budget) {
         let segment = &mut self.segments[place.segment as usize];
-        segment.remove(hash, place.spot);
+        segment.remove(key, place.spot);
         self.len -= 1;
-        segment.shrink_if_sparse(|key| self.hasher.hash(key), budget);
+        shrink_if_sparse(segment, budget);
     }
 
     /// Removes the hash at `place`; every other place and every cursor stays valid.
     #[inline]
-    pub(crate) fn remove_in_walk(&mut self, hash: u64, place: Place) {
-        self.segments[place.segment as usize].remove(hash, place.spot);
+    pub(crate) fn remove_in_walk(&mut self, key: Key, place: Place) {
+        self.segments[place.segment as usize].remove(key, place.spot);
         self.len -= 1;
     }
 
     /// Gives memory back after removals in a walk.
     pub(crate) fn shrink(&mut self, budget: &mut Budget) {
         for segment in &mut self.segments {
-            segment.shrink_if_sparse(|key| self.hasher.hash(key), budget);
+            shrink_if_sparse(segment, budget);
         }
     }
 
@@ -200,22 +224,30 @@ impl CountedSet {
 
     /// Whether every hash is where a search finds it, and lengths are right.
     pub(crate) fn is_consistent(&self) -> bool {
-        let count = self.segments.len();
         let segments = self.segments.iter().enumerate();
         let placed = |(at, segment): (usize, &Segment)| {
             let mut entries = segment.lines().iter().flat_map(Line::entries);
-            segment.is_consistent(|key| self.hasher.hash(key))
-                && entries.all(|(_, key, _)| Self::segment_of(self.hasher.hash(key), count) == at)
+            segment.is_consistent()
+                && entries.all(|(_, key, _)| self.segment_of(key) == at)
         };
         self.segments.iter().map(|segment| segment.len() as u64).sum::<u64>() == self.len
             && segments.into_iter().all(placed)
     }
 }
 
+/// Gives memory back once few keys are left. A refused allocation only delays it.
+#[inline]
+fn shrink_if_sparse(segment: &mut Segment, budget: &mut Budget) {
+    let lines = segment.lines().len();
+    if segment.len() < lines * SPARSE && lines > 4 {
+        let _delayed = segment.rebuild(lines / 4, budget);
+    }
+}
+
 /// A hash found in a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    pub(crate) key: u64,
+    pub(crate) key: Key,
     pub(crate) count: u8,
     pub(crate) place: Place,
 }

@@ -8,6 +8,7 @@
 mod counted;
 mod line;
 mod refcounts;
+mod scramble;
 mod segment;
 
 use alloc::vec::Vec;
@@ -15,18 +16,19 @@ use alloc::vec::Vec;
 use ckf_core::{AllocationError, BlockHash};
 
 use crate::budget::Budget;
-use crate::config::KeyedHash;
 use crate::error::Violation;
 use crate::{CommandError, Member, WorkerId};
 
 pub(crate) use counted::{CountedSet, Cursor, Held};
 pub(crate) use line::LINE_SLOTS;
 pub(crate) use refcounts::{CLASSES, Refcounts};
+pub use scramble::HashSeeds;
+pub(crate) use scramble::{Key, Scramble};
 
 /// The exact state of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Ownership {
-    hasher: KeyedHash,
+    scramble: Scramble,
     /// Members that own at least one block, ascending.
     members: Vec<Owner>,
     refcounts: Refcounts,
@@ -47,13 +49,6 @@ const KEPT: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerIndex(usize);
 
-/// A block hash and the keyed hash by which the exact sets find it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
-    pub(crate) block: BlockHash,
-    pub(crate) hash: u64,
-}
-
 /// What a member's gain of a block is for the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gain {
@@ -71,18 +66,15 @@ pub(crate) enum Loss {
 }
 
 impl Ownership {
-    pub(crate) fn new(hasher: KeyedHash, max_members: u32) -> Self {
-        let refcounts = Refcounts::new(&hasher);
-        Self { hasher, members: Vec::new(), refcounts, max_members }
+    pub(crate) fn new(seeds: HashSeeds, max_members: u32) -> Self {
+        let (scramble, refcounts) = (Scramble::new(seeds), Refcounts::new());
+        Self { scramble, members: Vec::new(), refcounts, max_members }
     }
 
-    pub(crate) fn hasher(&self) -> &KeyedHash {
-        &self.hasher
-    }
-
+    /// Translates between block hashes and the keys of the sets.
     #[inline]
-    pub(crate) fn key(&self, block: BlockHash) -> Key {
-        Key { block, hash: self.hasher.hash(block.get()) }
+    pub(crate) fn scramble(&self) -> &Scramble {
+        &self.scramble
     }
 
     pub(crate) fn refcounts(&self) -> &Refcounts {
@@ -105,9 +97,8 @@ impl Ownership {
     }
 
     pub(crate) fn owns(&self, member: Member, block: BlockHash) -> bool {
-        let key = self.key(block);
-        let find = |at: OwnerIndex| self.members[at.0].blocks.find(key.hash, block.get());
-        self.find(member).and_then(find).is_some()
+        let key = self.scramble.key(block);
+        self.find(member).is_some_and(|at| self.members[at.0].blocks.find(key).is_some())
     }
 
     pub(crate) fn owned_blocks(&self, member: Member) -> u64 {
@@ -135,7 +126,7 @@ impl Ownership {
             }
             Err(at) => {
                 budget.reserve_one(&mut self.members)?;
-                let blocks = CountedSet::new(self.hasher.clone());
+                let blocks = CountedSet::new();
                 self.members.insert(at, Owner { member, blocks });
                 Ok(OwnerIndex(at))
             }
@@ -161,8 +152,8 @@ impl Ownership {
     /// Reads one word of each line that a command will need for this block.
     #[inline]
     pub(crate) fn touch(&self, at: Option<OwnerIndex>, key: Key) -> u64 {
-        let own = at.map_or(0, |at| self.members[at.0].blocks.touch(key.hash));
-        own ^ self.refcounts.touch(key.hash)
+        let own = at.map_or(0, |at| self.members[at.0].blocks.touch(key));
+        own ^ self.refcounts.touch(key)
     }
 
     /// Makes the member an owner of the block. For a first owner, `project` enters the block into
@@ -179,24 +170,23 @@ impl Ownership {
         project: impl FnOnce(&mut Budget) -> Result<(), AllocationError>,
     ) -> Result<Gain, AllocationError> {
         let blocks = &mut self.members[at.0].blocks;
-        let (hash, block) = (key.hash, key.block.get());
-        if blocks.find(hash, block).is_some() {
+        if blocks.find(key).is_some() {
             return Ok(Gain::AlreadyOwned);
         }
-        blocks.reserve(hash, budget)?;
-        let gain = match self.refcounts.find(hash, block) {
+        blocks.reserve(key, budget)?;
+        let gain = match self.refcounts.find(key) {
             Some(place) => {
-                self.refcounts.add(hash, block, place, budget)?;
+                self.refcounts.add(key, place, budget)?;
                 Gain::Shared
             }
             None => {
-                self.refcounts.reserve(hash, budget)?;
+                self.refcounts.reserve(key, budget)?;
                 project(budget)?;
-                self.refcounts.insert(hash, block);
+                self.refcounts.insert(key);
                 Gain::First
             }
         };
-        blocks.insert(hash, block, 1);
+        blocks.insert(key, 1);
         Ok(gain)
     }
 
@@ -209,19 +199,18 @@ impl Ownership {
         budget: &mut Budget,
     ) -> Result<Loss, Violation> {
         let blocks = &mut self.members[at.0].blocks;
-        let Some(place) = blocks.find(key.hash, key.block.get()) else {
+        let Some(place) = blocks.find(key) else {
             return Ok(Loss::Unknown);
         };
-        blocks.remove(key.hash, place, budget);
+        blocks.remove(key, place, budget);
         self.release(key, budget)
     }
 
     /// Counts one owner fewer of a block that is in no set of the former owner any more.
     #[inline]
     pub(crate) fn release(&mut self, key: Key, budget: &mut Budget) -> Result<Loss, Violation> {
-        let (hash, block) = (key.hash, key.block.get());
-        let Some(place) = self.refcounts.find(hash, block) else { return Err(Violation::Edges) };
-        let last = self.refcounts.release_one(hash, block, place, budget);
+        let Some(place) = self.refcounts.find(key) else { return Err(Violation::Edges) };
+        let last = self.refcounts.release_one(key, place, budget);
         Ok(if last { Loss::Final } else { Loss::Released })
     }
 
@@ -229,7 +218,7 @@ impl Ownership {
     #[inline]
     pub(crate) fn keep(&mut self, at: OwnerIndex, key: Key) {
         let blocks = &mut self.members[at.0].blocks;
-        if let Some(place) = blocks.find(key.hash, key.block.get()) {
+        if let Some(place) = blocks.find(key) {
             blocks.set_count(place, KEPT);
         }
     }
@@ -252,8 +241,8 @@ impl Ownership {
             if held.count == KEPT {
                 blocks.set_count(held.place, 1);
             } else {
-                blocks.remove_in_walk(self.hasher.hash(held.key), held.place);
-                out(BlockHash::new(held.key));
+                blocks.remove_in_walk(held.key, held.place);
+                out(self.scramble.block(held.key));
             }
         }
         true

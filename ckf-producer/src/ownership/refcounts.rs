@@ -3,8 +3,8 @@
 use ckf_core::AllocationError;
 
 use super::counted::{CountedSet, Held, Place};
+use super::scramble::Key;
 use crate::budget::Budget;
-use crate::config::KeyedHash;
 
 /// Owners that the low digit can stand for.
 const DIGIT: u32 = 255;
@@ -31,12 +31,8 @@ impl Refcounts {
     /// Most owners that a block can have: what two digits hold.
     pub(crate) const MAX_OWNERS: u32 = DIGIT + DIGIT * DIGIT;
 
-    pub(crate) fn new(hasher: &KeyedHash) -> Self {
-        Self {
-            low: CountedSet::new(hasher.clone()),
-            carry: CountedSet::new(hasher.clone()),
-            histogram: [0; CLASSES],
-        }
+    pub(crate) const fn new() -> Self {
+        Self { low: CountedSet::new(), carry: CountedSet::new(), histogram: [0; CLASSES] }
     }
 
     /// Distinct blocks.
@@ -54,39 +50,39 @@ impl Refcounts {
     }
 
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.low.touch(hash)
+    pub(crate) fn touch(&self, key: Key) -> u64 {
+        self.low.touch(key)
     }
 
     #[inline]
-    pub(crate) fn find(&self, hash: u64, key: u64) -> Option<Place> {
-        self.low.find(hash, key)
+    pub(crate) fn find(&self, key: Key) -> Option<Place> {
+        self.low.find(key)
     }
 
     #[inline]
-    fn carry_of(&self, hash: u64, key: u64) -> u32 {
+    fn carry_of(&self, key: Key) -> u32 {
         if self.carry.len() == 0 {
             return 0;
         }
-        self.carry.find(hash, key).map_or(0, |place| u32::from(self.carry.count(place)))
+        self.carry.find(key).map_or(0, |place| u32::from(self.carry.count(place)))
     }
 
     /// Owners of a block, 0 when nobody owns it.
-    pub(crate) fn owners(&self, hash: u64, key: u64) -> u32 {
-        let low = self.find(hash, key).map_or(0, |place| self.low.count(place));
-        u32::from(low) + DIGIT * self.carry_of(hash, key)
+    pub(crate) fn owners(&self, key: Key) -> u32 {
+        let low = self.find(key).map_or(0, |place| self.low.count(place));
+        u32::from(low) + DIGIT * self.carry_of(key)
     }
 
     /// Makes sure that a first owner can be entered.
     #[inline]
-    pub(crate) fn reserve(&mut self, hash: u64, budget: &mut Budget) -> Result<(), AllocationError> {
-        self.low.reserve(hash, budget)
+    pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
+        self.low.reserve(key, budget)
     }
 
     /// Enters a block with one owner; needs [`reserve`](Self::reserve).
     #[inline]
-    pub(crate) fn insert(&mut self, hash: u64, key: u64) {
-        self.low.insert(hash, key, 1);
+    pub(crate) fn insert(&mut self, key: Key) {
+        self.low.insert(key, 1);
         self.histogram[0] += 1;
     }
 
@@ -97,19 +93,18 @@ impl Refcounts {
     #[inline]
     pub(crate) fn add(
         &mut self,
-        hash: u64,
-        key: u64,
+        key: Key,
         place: Place,
         budget: &mut Budget,
     ) -> Result<(), AllocationError> {
         let low = u32::from(self.low.count(place));
-        let owners = low + DIGIT * self.carry_of(hash, key);
+        let owners = low + DIGIT * self.carry_of(key);
         if low == DIGIT {
-            match self.carry.find(hash, key) {
+            match self.carry.find(key) {
                 Some(carry) => self.carry.set_count(carry, self.carry.count(carry) + 1),
                 None => {
-                    self.carry.reserve(hash, budget)?;
-                    self.carry.insert(hash, key, 1);
+                    self.carry.reserve(key, budget)?;
+                    self.carry.insert(key, 1);
                 }
             }
             self.low.set_count(place, 1);
@@ -124,23 +119,22 @@ impl Refcounts {
     #[inline]
     pub(crate) fn release_one(
         &mut self,
-        hash: u64,
-        key: u64,
+        key: Key,
         place: Place,
         budget: &mut Budget,
     ) -> bool {
         let low = u32::from(self.low.count(place));
-        let owners = low + DIGIT * self.carry_of(hash, key);
+        let owners = low + DIGIT * self.carry_of(key);
         if owners == 1 {
-            self.low.remove(hash, place, budget);
+            self.low.remove(key, place, budget);
             self.histogram[0] -= 1;
             return true;
         }
         if low > 1 {
             self.low.set_count(place, low as u8 - 1);
-        } else if let Some(carry) = self.carry.find(hash, key) {
+        } else if let Some(carry) = self.carry.find(key) {
             match self.carry.count(carry) {
-                1 => self.carry.remove(hash, carry, budget),
+                1 => self.carry.remove(key, carry, budget),
                 more => self.carry.set_count(carry, more - 1),
             }
             self.low.set_count(place, DIGIT as u8);
@@ -161,12 +155,12 @@ impl Refcounts {
     }
 
     /// Whether both digits are consistent sets and the histogram is right.
-    pub(crate) fn is_consistent(&self, hasher: &KeyedHash) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         let mut histogram = [0; CLASSES];
         for held in self.iter() {
-            histogram[class(self.owners(hasher.hash(held.key), held.key))] += 1;
+            histogram[class(self.owners(held.key))] += 1;
         }
-        let carried = |held: Held| self.find(hasher.hash(held.key), held.key).is_some();
+        let carried = |held: Held| self.find(held.key).is_some();
         histogram == self.histogram
             && self.low.is_consistent()
             && self.carry.is_consistent()
