@@ -1,9 +1,11 @@
 //! The one file that knows the crates of this repository. Everything else calls these functions.
 
+use std::cell::RefCell;
 use std::hint::black_box;
-use std::sync::Arc;
 
-use ckf_consumer::{Consumer, ConsumerConfig, Handled, LaneSession, Matches, QueryHandle};
+use ckf_consumer::{
+    Consumer, ConsumerConfig, Handled, LaneSession, Matches, QueryHandle, SearchMode,
+};
 use ckf_core::{BlockHash, Format, LocalHash, Sizing, Table, sequence};
 use ckf_producer::{HashSeeds, Member, Pool, PoolConfig, PublishConfig, Request, SubscriberId};
 use ckf_protocol::{
@@ -270,11 +272,16 @@ impl Side for Ours {
     }
 
     fn rows(&self, queries: &[Query]) -> Vec<Row> {
-        vec![self.row("ours.walk", queries, |handle, query| handle.find_prefix(query))]
+        vec![
+            self.row("ours.jump", queries, |handle, query| handle.find_prefix_jump(query)),
+            self.row("ours.walk", queries, |handle, query| handle.find_prefix_walk(query)),
+            self.local_row(queries),
+            self.batch_row(queries),
+        ]
     }
 
     fn written(mut self, workload: &dyn Workload, queries: &[Query]) -> Vec<(Row, Writer)> {
-        let row = self.row("ours.walk", queries, |handle, query| handle.find_prefix(query));
+        let row = self.row("ours.jump", queries, |handle, query| handle.find_prefix_jump(query));
         let mut stream = Self::producer(workload, 0);
         stream.install(&mut self.sessions[0], 0);
         let mut frames = Vec::new();
@@ -311,6 +318,37 @@ impl Ours {
             .checked(move |number| depths(&find(&check, &checked[number])))
             .costing(&self.cost)
     }
+
+    /// A row that takes block-local hashes, as the exact indexes do.
+    fn local_row(&self, queries: &[Query]) -> Row {
+        let local = |query: &Query| query.chain.local.iter().copied().map(LocalHash::new).collect();
+        let requests: Vec<Vec<LocalHash>> = queries.iter().map(local).collect();
+        let handle = self.queries.clone().with_mode(SearchMode::JUMP);
+        let (check, checked) = (handle.clone(), requests.clone());
+        Row::single("ours.local", requests, move |query| handle.find_prefix_local(query))
+            .checked(move |number| depths(&check.find_prefix_local(&checked[number])))
+            .costing(&self.cost)
+    }
+
+    fn batch_row(&self, queries: &[Query]) -> Row {
+        const BATCH: usize = 8;
+        let requests: Vec<_> = queries.iter().map(|query| blocks(&query.chain.sequence)).collect();
+        let handle = self.queries.clone().with_mode(SearchMode::JUMP);
+        let (check, checked) = (handle.clone(), requests.clone());
+        let answers = RefCell::new(Vec::new());
+        let find = move |batch: &[Vec<BlockHash>]| {
+            let prefixes: [&[BlockHash]; BATCH] = std::array::from_fn(|at| &batch[at][..]);
+            handle.find_prefix_batch(&prefixes, &mut answers.borrow_mut());
+            black_box(&answers);
+        };
+        Row::batch("ours.batch8", BATCH, requests, find)
+            .checked(move |number| {
+                let mut answers = Vec::new();
+                check.find_prefix_batch(&[&checked[number]], &mut answers);
+                depths(&answers[0])
+            })
+            .costing(&self.cost)
+    }
 }
 
 fn depths(matches: &Matches) -> Depths {
@@ -337,9 +375,9 @@ impl load::Subject for Load {
     type Request = Vec<LocalHash>;
     type Event = Event;
     type Writer = LoadWriter;
-    type Reader = Arc<QueryHandle>;
+    type Reader = QueryHandle;
 
-    fn start(blocks_per_pool: usize) -> (LoadWriter, Arc<QueryHandle>) {
+    fn start(blocks_per_pool: usize) -> (LoadWriter, QueryHandle) {
         let buckets = tight_bucket_count(blocks_per_pool);
         let (queries, sessions) = consumer(POOLS, format(buckets));
         let pair = |(lane, mut session): (usize, LaneSession)| {
@@ -347,7 +385,8 @@ impl load::Subject for Load {
             stream.install(&mut session, lane);
             (stream, session)
         };
-        (LoadWriter(sessions.into_iter().enumerate().map(pair).collect()), Arc::new(queries))
+        let lanes = sessions.into_iter().enumerate().map(pair).collect();
+        (LoadWriter(lanes), queries.with_mode(SearchMode::JUMP))
     }
 
     fn request(chain: &Chain) -> Vec<LocalHash> {
@@ -385,9 +424,8 @@ impl load::Subject for Load {
         }
     }
 
-    fn find(reader: &Arc<QueryHandle>, request: &Vec<LocalHash>) -> u32 {
-        let hashes: Vec<_> = sequence::roll_all(None, request.iter().copied()).collect();
-        reader.find_prefix(&hashes).best_depth().unwrap_or(0)
+    fn find(reader: &QueryHandle, request: &Vec<LocalHash>) -> u32 {
+        reader.find_prefix_local(request).best_depth().unwrap_or(0)
     }
 
     fn drained(writer: &LoadWriter) -> bool {
