@@ -3,9 +3,9 @@
 
 use ckf_core::{BucketImage, BucketIndex, Format};
 
-use crate::ids::{DcId, Instant, Lane, Sequence};
 use crate::sync::Arc;
 use crate::table::Table;
+use ckf_protocol::{DcId, Instant, Lane, Sequence};
 
 /// The only writer of one lane. `Send`, not `Clone`: there is one per lane of a consumer.
 ///
@@ -58,7 +58,7 @@ impl LaneWriter {
     /// [`publish_ready`](Self::publish_ready) overwrite whatever a former tenant left. Constant
     /// cost.
     pub fn begin_install(&mut self, dc: DcId) {
-        self.table.begin_tenancy(self.lane.get(), dc);
+        self.table.begin_tenancy(self.lane, dc);
         self.phase = Phase::Installing { filled: 0 };
     }
 
@@ -67,22 +67,13 @@ impl LaneWriter {
     /// below one stored before overwrites it. What would go beyond the table is ignored.
     ///
     /// Outside of an installation this does nothing.
-    pub fn store_run(
-        &mut self,
-        first: BucketIndex,
-        images: impl IntoIterator<Item = BucketImage>,
-    ) {
+    pub fn store_run(&mut self, first: BucketIndex, images: impl IntoIterator<Item = BucketImage>) {
         let Phase::Installing { filled } = self.phase else { return };
-        let lane = self.lane.get();
-        let rows = self.table.rows();
-        for bucket in filled..first.get() {
-            rows.store(bucket, lane, 0);
-        }
-        let mut end = first.get();
-        for (bucket, image) in (first.get()..self.format().bucket_count()).zip(images) {
-            rows.store(bucket, lane, image.get());
-            end = bucket + 1;
-        }
+        let first = first.get();
+        self.clear(filled, first);
+        let words = images.into_iter().map(BucketImage::get);
+        let words = words.take((self.format().bucket_count().saturating_sub(first)) as usize);
+        let end = first + self.table.rows().store_run(first, self.lane.get(), words);
         self.phase = Phase::Installing { filled: filled.max(end) };
     }
 
@@ -90,13 +81,16 @@ impl LaneWriter {
     /// now on use the lane, as of `sequence`. Does nothing outside of an installation.
     pub fn publish_ready(&mut self, sequence: Sequence, now: Instant) {
         let Phase::Installing { filled } = self.phase else { return };
-        let lane = self.lane.get();
-        for bucket in filled..self.format().bucket_count() {
-            self.table.rows().store(bucket, lane, 0);
-        }
-        self.table.note(lane, sequence, now);
-        self.table.publish(lane);
+        self.clear(filled, self.format().bucket_count());
+        self.table.note(self.lane, sequence, now);
+        self.table.publish(self.lane);
         self.phase = Phase::Ready;
+    }
+
+    /// Empties the buckets from `from` to before `to`.
+    fn clear(&self, from: u32, to: u32) {
+        let len = to.saturating_sub(from) as usize;
+        self.table.rows().store_run(from, self.lane.get(), core::iter::repeat_n(0, len));
     }
 
     /// The image of one bucket of this table's format.
@@ -122,14 +116,14 @@ impl LaneWriter {
     #[inline]
     pub fn note(&mut self, sequence: Sequence, now: Instant) {
         if self.is_ready() {
-            self.table.note(self.lane.get(), sequence, now);
+            self.table.note(self.lane, sequence, now);
         }
     }
 
     /// Withdraws the lane: queries that start from now on do not use it. One that had captured it
     /// may still finish with it. Constant cost; no-op when the lane is not ready.
     pub fn retire(&mut self) {
-        self.table.withdraw(self.lane.get());
+        self.table.withdraw(self.lane);
         self.phase = Phase::Idle;
     }
 }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::ids::Lane;
+use ckf_protocol::Lane;
 
 /// A set of lanes.
 ///

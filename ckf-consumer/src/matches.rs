@@ -1,11 +1,13 @@
 //! The answer of a query: pools, depths, best.
 
+use core::fmt;
+
 use ckf_protocol::{DcId, Lane};
 
 use crate::LaneMask;
 
 /// What a query found, by lane. A lane that was not ready is absent, which is not depth 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Matches {
     ready: LaneMask,
     len: usize,
@@ -14,23 +16,14 @@ pub struct Matches {
 }
 
 impl Matches {
-    pub(crate) fn new(len: usize) -> Self {
-        let (depths, dcs) = ([0; Lane::MAX_COUNT], [0; Lane::MAX_COUNT]);
-        Self { ready: LaneMask::EMPTY, len, depths, dcs }
-    }
-
-    pub(crate) fn set(&mut self, lane: Lane, dc: DcId, depth: usize) {
-        self.ready = self.ready | LaneMask::single(lane);
-        self.dcs[lane.to_usize()] = dc.get();
-        self.set_depth(lane, depth);
-    }
-
-    pub(crate) fn set_depth(&mut self, lane: Lane, depth: usize) {
-        self.depths[lane.to_usize()] = depth as u32;
-    }
-
-    pub(crate) fn keep(&mut self, lanes: LaneMask) {
-        self.ready = self.ready & lanes;
+    #[inline]
+    pub(crate) fn new(
+        ready: LaneMask,
+        len: usize,
+        depths: [u32; Lane::MAX_COUNT],
+        dcs: [u64; Lane::MAX_COUNT],
+    ) -> Self {
+        Self { ready, len, depths, dcs }
     }
 
     /// The lanes that were asked.
@@ -70,5 +63,20 @@ impl Matches {
     pub fn best(&self) -> LaneMask {
         let best = self.best_depth();
         self.iter().filter(|&(.., depth)| Some(depth) == best).map(|(lane, ..)| lane).collect()
+    }
+}
+
+/// Equal when the same lanes were asked and found the same.
+impl PartialEq for Matches {
+    fn eq(&self, other: &Self) -> bool {
+        self.ready == other.ready && self.len == other.len && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Matches {}
+
+impl fmt::Debug for Matches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }

@@ -1,13 +1,14 @@
 //! The words of a table: one row a bucket, one word a lane, in whole cache lines.
 
-use ckf_core::AllocationError;
+use ckf_core::{Address, AllocationError};
 
+use crate::lanes::{Scan, advise_huge, prefetch};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Words of a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
 
-/// One cache line of bucket words. The unit of the row scan and of memory handed in by a host.
+/// One cache line of bucket words: the unit of the row scan, and of memory handed in by a host.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Line(pub(crate) [AtomicU64; LINE_WORDS]);
@@ -15,26 +16,60 @@ pub struct Line(pub(crate) [AtomicU64; LINE_WORDS]);
 #[cfg(not(ckf_loom))]
 const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
 
-/// All rows of a table, bucket-major and lane-minor. A row is `width` words, a power of two, and
-/// never straddles a line that it does not fill.
+/// All rows of a table, bucket-major and lane-minor. A row is a power of two of words; it begins
+/// at a multiple of its own size, so that it straddles no line that it does not fill.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    lines: Vec<Line>,
+    memory: Memory,
+    /// The line of bucket 0.
+    start: usize,
+    /// Lines of all rows.
+    count: usize,
     /// log2 of the words of a row.
     shift: u32,
 }
 
+#[derive(Debug)]
+enum Memory {
+    Own(Vec<Line>),
+    Lent(&'static [Line]),
+}
+
 impl Rows {
-    /// Empty rows, wide enough for `lanes`.
+    /// Rows of empty words, wide enough for `lanes`.
     pub(crate) fn new(buckets: u32, lanes: u32) -> Result<Self, AllocationError> {
-        let shift = lanes.next_power_of_two().trailing_zeros();
-        let count = ((buckets as usize) << shift).div_ceil(LINE_WORDS);
+        let count = Self::lines_needed(buckets, lanes);
         let mut lines = Vec::new();
-        lines
-            .try_reserve_exact(count)
-            .map_err(|_| AllocationError { bytes: count as u64 * 64 })?;
+        lines.try_reserve_exact(count).map_err(|_| AllocationError { bytes: count as u64 * 64 })?;
+        advise_huge(lines.spare_capacity_mut());
         lines.resize_with(count, Line::default);
-        Ok(Self { lines, shift })
+        Ok(Self::of(Memory::Own(lines), buckets, lanes))
+    }
+
+    /// Rows in memory of the host; `None` when it is less than
+    /// [`lines_needed`](Self::lines_needed).
+    pub(crate) fn within(memory: &'static [Line], buckets: u32, lanes: u32) -> Option<Self> {
+        let enough = memory.len() >= Self::lines_needed(buckets, lanes);
+        enough.then(|| Self::of(Memory::Lent(memory), buckets, lanes))
+    }
+
+    /// Lines to ask for: those of the rows, and room to align them.
+    pub(crate) fn lines_needed(buckets: u32, lanes: u32) -> usize {
+        let (count, row) = Self::shape(buckets, lanes);
+        count + row - 1
+    }
+
+    /// Lines of all rows, and of one, at least 1.
+    fn shape(buckets: u32, lanes: u32) -> (usize, usize) {
+        let width = lanes.next_power_of_two() as usize;
+        ((buckets as usize * width).div_ceil(LINE_WORDS), width.div_ceil(LINE_WORDS))
+    }
+
+    fn of(memory: Memory, buckets: u32, lanes: u32) -> Self {
+        let (count, row) = Self::shape(buckets, lanes);
+        let shift = lanes.next_power_of_two().trailing_zeros();
+        let first = memory.lines().as_ptr().addr() / size_of::<Line>();
+        Self { start: first.wrapping_neg() % row, count, shift, memory }
     }
 
     /// Words of a row.
@@ -43,10 +78,16 @@ impl Rows {
         1 << self.shift
     }
 
-    /// All lines, for the row scan.
     #[inline]
-    pub(crate) fn lines(&self) -> &[Line] {
-        &self.lines
+    fn lines(&self) -> &[Line] {
+        &self.memory.lines()[self.start..][..self.count]
+    }
+
+    /// The rows, for queries, whose width is known when they are compiled.
+    #[inline]
+    pub(crate) fn view<const W: usize>(&self) -> View<'_, W> {
+        debug_assert_eq!(W, self.width());
+        View { lines: self.lines() }
     }
 
     /// The word of one lane in one bucket. Relaxed: what orders it is written in the table's
@@ -65,6 +106,151 @@ impl Rows {
     #[inline]
     fn word(&self, bucket: u32, lane: u8) -> &AtomicU64 {
         let index = (bucket as usize) << self.shift | usize::from(lane);
-        &self.lines[index / LINE_WORDS].0[index % LINE_WORDS]
+        &self.lines()[index / LINE_WORDS].0[index % LINE_WORDS]
+    }
+
+    /// Stores one lane's words of consecutive buckets, relaxed, until either end is reached.
+    /// Returns how many.
+    #[inline]
+    pub(crate) fn store_run(&self, first: u32, lane: u8, words: impl Iterator<Item = u64>) -> u32 {
+        let start = (first as usize) << self.shift | usize::from(lane);
+        let lines = self.lines();
+        let places = (start..lines.len() * LINE_WORDS).step_by(1 << self.shift);
+        let mut stored = 0;
+        for (place, word) in places.zip(words) {
+            lines[place / LINE_WORDS].0[place % LINE_WORDS].store(word, Ordering::Relaxed);
+            stored += 1;
+        }
+        stored
+    }
+}
+
+impl Memory {
+    #[inline]
+    fn lines(&self) -> &[Line] {
+        match self {
+            Self::Own(lines) => lines,
+            Self::Lent(lines) => lines,
+        }
+    }
+}
+
+/// The rows of a table that is `W` words wide, as queries read them.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a, const W: usize> {
+    lines: &'a [Line],
+}
+
+impl<const W: usize> View<'_, W> {
+    /// Lines of a row that fills at least one.
+    const ROW: usize = W / LINE_WORDS;
+
+    /// Asks for both rows of an address.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, address: &Address) {
+        for bucket in [address.first.to_usize(), address.second.to_usize()] {
+            if W < LINE_WORDS {
+                prefetch(self.lines, bucket * W / LINE_WORDS);
+            }
+            for line in 0..Self::ROW {
+                prefetch(self.lines, bucket * Self::ROW + line);
+            }
+        }
+    }
+
+    /// Asks for the lines of both rows that hold any of `lanes`.
+    #[inline(always)]
+    pub(crate) fn fetch_lanes(&self, address: &Address, lanes: u64) {
+        if Self::ROW <= 1 {
+            return self.fetch(address);
+        }
+        for line in (0..Self::ROW).filter(|line| lanes >> (line * LINE_WORDS) & 0xFF != 0) {
+            prefetch(self.lines, address.first.to_usize() * Self::ROW + line);
+            prefetch(self.lines, address.second.to_usize() * Self::ROW + line);
+        }
+    }
+
+    /// Asks for the two words of one lane.
+    #[inline(always)]
+    pub(crate) fn fetch_lane(&self, address: &Address, lane: usize) {
+        prefetch(self.lines, (address.first.to_usize() * W + lane) / LINE_WORDS);
+        prefetch(self.lines, (address.second.to_usize() * W + lane) / LINE_WORDS);
+    }
+
+    /// The lanes that hold the address, of those that share a line with one of `lanes`.
+    #[inline(always)]
+    pub(crate) fn holders(&self, scan: impl Scan, address: &Address, lanes: u64) -> u64 {
+        if W < LINE_WORDS {
+            return (0..W)
+                .rev()
+                .fold(0, |mask, lane| mask << 1 | u64::from(self.holds(address, lane)));
+        }
+        let first = &self.lines[address.first.to_usize() * Self::ROW..][..Self::ROW];
+        let second = &self.lines[address.second.to_usize() * Self::ROW..][..Self::ROW];
+        let mut mask = 0;
+        for line in 0..Self::ROW {
+            // The line's lanes; a row of one line is always scanned.
+            if Self::ROW == 1 || lanes >> (line * LINE_WORDS) & 0xFF != 0 {
+                let found = scan.either(&first[line], &second[line], address.fingerprint);
+                mask |= found << (line * LINE_WORDS);
+            }
+        }
+        mask
+    }
+
+    /// Whether one lane holds the address.
+    #[inline(always)]
+    pub(crate) fn holds(&self, address: &Address, lane: usize) -> bool {
+        let image = |bucket: usize| {
+            let word = bucket * W + lane;
+            let word = self.lines[word / LINE_WORDS].0[word % LINE_WORDS].load(Ordering::Relaxed);
+            ckf_core::BucketImage::new(word)
+        };
+        // No branch between the two: both words are on their way already.
+        image(address.first.to_usize()).contains(address.fingerprint)
+            | image(address.second.to_usize()).contains(address.fingerprint)
+    }
+}
+
+#[cfg(all(test, not(ckf_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_straddles_no_line_that_it_does_not_fill() {
+        for lanes in 1..=64 {
+            let rows = Rows::new(37, lanes).unwrap();
+            let width = rows.width();
+            assert!(
+                width.is_power_of_two() && width >= lanes as usize && width < 2 * lanes as usize
+            );
+            for bucket in [0, 1, 2, 36] {
+                let first = std::ptr::from_ref(rows.word(bucket, 0)).addr();
+                assert_eq!(first % (width * 8), 0, "{lanes} lanes, bucket {bucket}");
+                let last = std::ptr::from_ref(rows.word(bucket, width as u8 - 1)).addr();
+                assert_eq!(last - first, (width - 1) * 8);
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_lanes_that_are_configured_take_memory() {
+        for (lanes, bytes) in [(1, 8), (2, 16), (3, 32), (8, 64), (9, 128), (33, 512), (64, 512)] {
+            let lines = Rows::lines_needed(1000, lanes);
+            assert!(lines * 64 <= 1000 * bytes + 512, "{lanes} lanes take {lines} lines");
+        }
+    }
+
+    #[test]
+    fn memory_of_a_host_is_used_where_it_suffices() {
+        let needed = Rows::lines_needed(10, 16);
+        let memory: &'static [Line] =
+            (0..needed).map(|_| Line::default()).collect::<Vec<_>>().leak();
+        assert!(Rows::within(&memory[1..], 10, 16).is_none());
+        let rows = Rows::within(memory, 10, 16).unwrap();
+        rows.store(9, 15, 77);
+        assert_eq!(rows.load(9, 15), 77);
+        let stored = |line: &Line| line.0.iter().any(|word| word.load(Ordering::Relaxed) == 77);
+        assert_eq!(memory.iter().filter(|line| stored(line)).count(), 1);
     }
 }

@@ -1,0 +1,57 @@
+//! How queries search: the same rows, two orders of looking at them.
+//!
+//! [`walk`] looks at every position in turn; [`jump`] at few, many at a time. Both are generic over
+//! the width of a row and the backend of the row scan, and write depths into plain arrays; what is
+//! captured before and checked after is the business of [`query`](crate::query).
+
+mod jump;
+mod rolled;
+mod walk;
+
+pub(crate) use jump::{GROUP, Jump};
+pub(crate) use rolled::rolled;
+pub(crate) use walk::walk;
+
+use ckf_core::{BlockHash, Format};
+use ckf_protocol::Lane;
+
+use crate::row::View;
+
+/// A depth for each lane.
+pub(crate) type Depths = [u32; Lane::MAX_COUNT];
+
+/// What all searches look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Ground<'a, S, const W: usize> {
+    pub(crate) scan: S,
+    pub(crate) rows: View<'a, W>,
+    pub(crate) format: Format,
+}
+
+/// A search of one kind.
+pub(crate) trait Search {
+    /// Finds, for each of `lanes`, how many of `prefix` from the start it holds, and writes
+    /// `offset` plus that; the lanes' depths are `offset` before. Returns the lanes that hold all
+    /// of it.
+    fn search(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) -> u64;
+
+    /// The next position, after `position`, that a search of `len` blocks is going to ask for
+    /// first of all.
+    fn next_look(&self, position: u32, len: u32) -> u32;
+}
+
+/// The lanes of a mask, ascending.
+#[inline(always)]
+fn lanes_of(mut lanes: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let lane = (lanes != 0).then(|| lanes.trailing_zeros() as usize)?;
+        lanes &= lanes - 1;
+        Some(lane)
+    })
+}
+
+/// Writes one depth for each of some lanes.
+#[inline(always)]
+fn record(depths: &mut Depths, lanes: u64, depth: u32) {
+    lanes_of(lanes).for_each(|lane| depths[lane] = depth);
+}
