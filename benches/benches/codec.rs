@@ -6,7 +6,9 @@
 use std::hint::black_box;
 
 use ckf_core::{BucketImage, TableDigest};
-use ckf_protocol::{DeltaWriter, LeaseId, Limits, Message, Sequence, decode, encode_chunk};
+use ckf_protocol::{
+    DeltaWriter, LeaseId, Limits, Message, Sequence, SharedBody, decode, encode_chunk,
+};
 use criterion::{Criterion, Throughput};
 
 const IMAGES: usize = 1_000_000;
@@ -49,14 +51,28 @@ fn changes(gap: u64, one_slot: bool) -> Vec<(u32, BucketImage, BucketImage)> {
         .collect()
 }
 
-fn encode(changes: &[(u32, BucketImage, BucketImage)], limits: &Limits) -> Vec<Vec<u8>> {
+/// The parts of one batch.
+fn encode(changes: &[(u32, BucketImage, BucketImage)], limits: &Limits) -> Vec<SharedBody> {
     let mut writer = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, limits);
     for &(bucket, before, after) in changes {
         writer.push(bucket, before, after).expect("ascending and inside");
     }
-    let lease = LeaseId::new(7).expect("not 0");
-    let batch = writer.finish().expect("number 1");
-    batch.parts.iter().map(|part| part.frame(lease).to_bytes()).collect()
+    writer.finish().expect("number 1").parts
+}
+
+/// Writes the frames for one subscriber to a buffer that is used again, as a link would.
+fn send(bodies: &[SharedBody], out: &mut Vec<u8>) {
+    out.clear();
+    bodies.iter().for_each(|body| body.frame(lease()).write_to(out));
+}
+
+fn lease() -> LeaseId {
+    LeaseId::new(7).expect("not 0")
+}
+
+/// The bytes of each frame.
+fn received(bodies: &[SharedBody]) -> Vec<Vec<u8>> {
+    bodies.iter().map(|body| body.frame(lease()).to_bytes()).collect()
 }
 
 /// Everything that a reader does short of storing: checks, then visits every patch.
@@ -77,12 +93,15 @@ fn deltas(criterion: &mut Criterion) {
         [("dense_one_slot", 3, true), ("sparse_one_slot", 500, true), ("whole_buckets", 3, false)]
     {
         let changes = changes(gap, one_slot);
-        let frames = encode(&changes, &limits);
+        let frames = received(&encode(&changes, &limits));
+        let mut out = Vec::new();
         let wire: usize = frames.iter().map(Vec::len).sum();
         for (unit, bytes) in [("wire", wire), ("words", IMAGES * 8)] {
             let mut group = criterion.benchmark_group(format!("delta/{name}/{unit}"));
             group.sample_size(20).throughput(Throughput::Bytes(bytes as u64));
-            group.bench_function("encode", |b| b.iter(|| encode(black_box(&changes), &limits)));
+            group.bench_function("encode", |b| {
+                b.iter(|| send(&encode(black_box(&changes), &limits), &mut out))
+            });
             group.bench_function("decode", |b| b.iter(|| read(black_box(&frames), &limits)));
             group.finish();
         }
@@ -93,20 +112,20 @@ fn chunks(criterion: &mut Criterion) {
     let limits = Limits::default();
     let mut next = numbers();
     let words: Vec<u64> = (0..IMAGES).map(|_| word(&mut next, 600)).collect();
-    let lease = LeaseId::new(7).expect("not 0");
-    let encode = |words: &[u64]| -> Vec<Vec<u8>> {
+    let encode = |words: &[u64]| -> Vec<SharedBody> {
         let chunks = words.chunks(16_384).enumerate().map(|(index, words)| {
             let first = index as u32 * 16_384;
             encode_chunk(first, words.iter().copied(), &limits).expect("inside the limits")
         });
-        chunks.map(|chunk| chunk.frame(lease).to_bytes()).collect()
+        chunks.collect()
     };
-    let frames = encode(&words);
+    let frames = received(&encode(&words));
+    let mut out = Vec::new();
     let wire: usize = frames.iter().map(Vec::len).sum();
     for (unit, bytes) in [("wire", wire), ("words", IMAGES * 8)] {
         let mut group = criterion.benchmark_group(format!("snapshot/load_600/{unit}"));
         group.sample_size(20).throughput(Throughput::Bytes(bytes as u64));
-        group.bench_function("encode", |b| b.iter(|| encode(black_box(&words))));
+        group.bench_function("encode", |b| b.iter(|| send(&encode(black_box(&words)), &mut out)));
         group.bench_function("decode", |b| {
             b.iter(|| {
                 frames.iter().fold(0u64, |sum, frame| match decode(frame, &limits) {
