@@ -4,5 +4,8 @@
 
 mod demo;
 mod dynamo;
+mod faults;
+mod nats;
+mod site;
 mod sources;
 mod support;
