@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# The relay, the router and the engine simulator: lints, unit tests, and all of it as processes on
+# loopback, among them the demo. Installs what they talk to.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+if ! command -v nats-server >/dev/null; then
+    apt-get update -qq
+    apt-get install -y -qq nats-server >/dev/null
+fi
+# The independent publisher of events, in a place of its own.
+python=$target/hosts-python/bin/python
+if ! "$python" -c 'import zmq, msgpack' 2>/dev/null; then
+    python3 -m venv "$target/hosts-python"
+    "$python" -m pip install --quiet pyzmq msgpack
+fi
+CKF_PYTHON=$(realpath --no-symlinks "$python")
+export CKF_PYTHON CKF_REQUIRE_HOSTS=1
+cargo clippy --quiet -p ckf-examples --features hosts --all-targets -- -D warnings
+cargo test --quiet -p ckf-examples --features hosts --lib hosts::
+# Few at a time: each test runs several processes.
+cargo test --quiet -p ckf-examples --features hosts --test hosts -- --test-threads 2

@@ -1,0 +1,82 @@
+//! A host that is one loop over non-blocking sockets, without a runtime: both machines, their links
+//! and all deadlines on one thread.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant as Stopwatch};
+
+use ckf_consumer::{Consumer, ConsumerConfig};
+use ckf_core::BlockHash;
+use ckf_examples::setup::{LINK, format, manifest, producer};
+use ckf_protocol::{ConsumerId, DcId, Epoch, Header, Instant, Limits, peek_header};
+
+/// A socket, what came half, and what could not be written yet.
+struct Link(TcpStream, Vec<u8>, Vec<u8>);
+
+impl Link {
+    /// Writes what can be written; whether there is room for another frame.
+    fn flush(&mut self) -> io::Result<bool> {
+        let written = or_later(self.0.write(&self.2))?;
+        self.2.drain(..written);
+        Ok(self.2.is_empty())
+    }
+
+    /// The next whole frame that has arrived.
+    fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut buffer = [0; 4096];
+        let len = or_later(self.0.read(&mut buffer))?;
+        self.1.extend(&buffer[..len]);
+        if self.1.len() < Header::LEN {
+            return Ok(None);
+        }
+        let header = peek_header(&self.1, &Limits::default()).map_err(io::Error::other)?;
+        let whole = self.1.len() >= header.frame_len();
+        Ok(whole.then(|| self.1.drain(..header.frame_len()).collect()))
+    }
+}
+
+fn or_later(done: io::Result<usize>) -> io::Result<usize> {
+    done.or_else(|error| if error.kind() == ErrorKind::WouldBlock { Ok(0) } else { Err(error) })
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let (format, clock) = (format(10_000)?, Stopwatch::now());
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut below = Link(TcpStream::connect(listener.local_addr()?)?, Vec::new(), Vec::new());
+    let mut above = Link(listener.accept()?.0, Vec::new(), Vec::new());
+    [&above, &below].into_iter().try_for_each(|link| link.0.set_nonblocking(true))?;
+    let blocks: Vec<BlockHash> = (1..=40).map(BlockHash::new).collect();
+    let mut pool = producer(0, 1, format)?;
+    pool.store(ckf_producer::Member::new(1, 0), &blocks);
+    let (query, mut sessions) =
+        Consumer::new(&manifest(1, format)?, ConsumerConfig::default(), ConsumerId::new(1))?;
+    let lane = &mut sessions[0];
+    lane.assign(DcId::new(0), Epoch::new(1), Instant::ZERO)?;
+
+    while query.find_prefix(&blocks).best_depth() != Some(40) {
+        let now = Instant::from_millis(clock.elapsed().as_millis() as u64);
+        pool.publish(now)?;
+        pool.handle_timeout(now);
+        lane.handle_timeout(now);
+        // Polled only when there is room: what is polled is the host's to keep.
+        if above.flush()?
+            && let Some(frame) = pool.poll_frame(LINK, now)
+        {
+            frame.write_to(&mut above.2);
+        }
+        if below.flush()?
+            && let Some(frame) = lane.poll_transmit()
+        {
+            below.2.extend(frame);
+        }
+        let _ = above.frame()?.map(|frame| pool.handle_frame(LINK, &frame, now));
+        match below.frame()? {
+            Some(frame) => drop(lane.handle_frame(&frame, now)),
+            // A real loop waits here for its sockets, at most until the earlier `poll_timeout`.
+            None => std::thread::sleep(Duration::from_micros(100)),
+        }
+    }
+    println!("all 40 blocks found after {:?}", clock.elapsed());
+    Ok(())
+}
