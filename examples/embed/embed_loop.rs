@@ -1,5 +1,4 @@
-//! A host that is one loop over non-blocking sockets, without a runtime: both machines, their links
-//! and all deadlines on one thread.
+//! A host that is one loop over non-blocking sockets, without a runtime: all on one thread.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
@@ -31,8 +30,8 @@ impl Link {
             return Ok(None);
         }
         let header = peek_header(&self.1, &Limits::default()).map_err(io::Error::other)?;
-        let whole = self.1.len() >= header.frame_len();
-        Ok(whole.then(|| self.1.drain(..header.frame_len()).collect()))
+        let len = header.frame_len();
+        Ok((self.1.len() >= len).then(|| self.1.drain(..len).collect()))
     }
 }
 
@@ -53,13 +52,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Consumer::new(&manifest(1, format)?, ConsumerConfig::default(), ConsumerId::new(1))?;
     let lane = &mut sessions[0];
     lane.assign(DcId::new(0), Epoch::new(1), Instant::ZERO)?;
-
     while query.find_prefix(&blocks).best_depth() != Some(40) {
         let now = Instant::from_millis(clock.elapsed().as_millis() as u64);
         pool.publish(now)?;
         pool.handle_timeout(now);
         lane.handle_timeout(now);
-        // Polled only when there is room: what is polled is the host's to keep.
         if above.flush()?
             && let Some(frame) = pool.poll_frame(LINK, now)
         {
