@@ -106,7 +106,7 @@ proptest! {
         let slot = |number: u64| -> u64 {
             let at = hash(number ^ seed).get() >> 20;
             let wanted = format.address(hash(at % 300)).fingerprint.get();
-            if few && at % 3 == 0 { 0 } else { u64::from(wanted) }
+            if few && at.is_multiple_of(3) { 0 } else { u64::from(wanted) }
         };
         let word = |number: u64| (0..4).fold(0, |word, i| word << 16 | slot(number * 4 + i));
         let lane = |lane: u64| (0..buckets).map(|bucket| word(lane << 20 | bucket)).collect();
