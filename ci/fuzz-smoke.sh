@@ -25,7 +25,7 @@ for name in decode end_to_end filter_ops producer_ops session_ops; do
     found=$CARGO_TARGET_DIR/fuzz-found/$name
     mkdir -p "$found"
     cargo fuzz run --target "$target" --fuzz-dir fuzz "$name" "$found" "fuzz/corpus/$name" -- \
-        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 \
+        -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -max_len=4096 -len_control=0 -print_final_stats=1 \
         2>&1 | grep -vE '^#[0-9]+\s|# Uses: |^###### |^NEW_FUNC|^\s+NEW_' | tail -n 25
 done
 echo "fuzz-smoke: all targets passed"
