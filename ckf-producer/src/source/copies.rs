@@ -1,22 +1,32 @@
 //! Copy counting, for engines that hold one block several times and report each copy.
 
-use alloc::collections::BTreeMap;
 use core::num::NonZeroU32;
 
 use ckf_core::BlockHash;
+use hashbrown::hash_map::Entry;
 
 use super::front::{BlockChange, BlockChanges, Front};
+use super::map::{self, Map};
+use crate::HashSeeds;
 
 /// How often each block is held.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Copies {
-    counts: BTreeMap<BlockHash, NonZeroU32>,
+    counts: Map<BlockHash, NonZeroU32>,
 }
 
 impl Copies {
+    pub(super) fn new(seeds: HashSeeds) -> Self {
+        Self { counts: map::new(seeds) }
+    }
+
+    /// Makes room for one more block; `false` when memory is refused.
+    pub(super) fn reserve(&mut self) -> bool {
+        self.counts.try_reserve(1).is_ok()
+    }
+
     /// Counts one more copy; `true` when it is the first.
     pub(super) fn add(&mut self, hash: BlockHash) -> bool {
-        use alloc::collections::btree_map::Entry;
         match self.counts.entry(hash) {
             Entry::Vacant(vacant) => {
                 vacant.insert(NonZeroU32::MIN);
@@ -69,14 +79,16 @@ impl Copies {
 /// [`TranslatorConfig::with_copies`](super::TranslatorConfig::with_copies), because it has to
 /// tell copies of a block from blocks of equal content.
 ///
-/// Memory: one map entry per block held, up to the limit given. Blocks beyond it are not passed
-/// on, and counted. Cost: one map operation per block.
+/// Memory: 25 to 45 bytes per block held, up to the limit given. Blocks beyond it are not passed
+/// on, and counted. Cost: one map operation per block; now and then the
+/// map grows.
 ///
 /// ```
 /// use ckf_core::BlockHash;
+/// use ckf_producer::HashSeeds;
 /// use ckf_producer::source::{BlockChange, BlockChanges, CopyCounter, Direct, Front};
 ///
-/// let mut counter = CopyCounter::new(Direct, 1_000_000);
+/// let mut counter = CopyCounter::new(Direct, 1_000_000, HashSeeds::new([1, 2, 3, 4]));
 /// let block = || vec![BlockHash::new(3)];
 /// let mut apply = |change| {
 ///     let mut changes = BlockChanges::default();
@@ -97,9 +109,10 @@ pub struct CopyCounter<F> {
 }
 
 impl<F: Front> CopyCounter<F> {
-    /// Counts copies of what `front` lets through, for `max_blocks` blocks at most.
-    pub fn new(front: F, max_blocks: usize) -> Self {
-        Self { front, copies: Copies::default(), max_blocks, refused: 0 }
+    /// Counts copies of what `front` lets through, for `max_blocks` blocks at most, in a map
+    /// under `seeds`.
+    pub fn new(front: F, max_blocks: usize, seeds: HashSeeds) -> Self {
+        Self { front, copies: Copies::new(seeds), max_blocks, refused: 0 }
     }
 
     /// Blocks held now.
@@ -107,7 +120,8 @@ impl<F: Front> CopyCounter<F> {
         self.copies.len()
     }
 
-    /// Stores, in blocks, that were not passed on because the limit was reached.
+    /// Stores, in blocks, that were not passed on because the limit was reached
+    /// or memory refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -136,7 +150,8 @@ impl<F: Front> Front for CopyCounter<F> {
             match change {
                 BlockChange::Store(hashes) => {
                     for hash in hashes {
-                        if self.copies.len() >= self.max_blocks && !self.copies.contains(hash) {
+                        let full = self.copies.len() >= self.max_blocks || !self.copies.reserve();
+                        if full && !self.copies.contains(hash) {
                             self.refused += 1;
                         } else if self.copies.add(hash) {
                             changes.store(hash);

@@ -101,6 +101,7 @@ mod engine;
 mod filter;
 mod front;
 mod ids;
+mod map;
 mod output;
 mod pool;
 mod queue;

@@ -1,17 +1,18 @@
 //! From an engine's block ids to the block hashes that readers rebuild from tokens.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use ckf_core::sequence::{Scope, roll};
 use ckf_core::{BlockHash, EngineBlockId};
+use hashbrown::hash_map::Entry;
 
 use super::copies::Copies;
 use super::engine::{self, Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
 use super::filter::{PlaceFilter, PlaceStats};
 use super::front::{BlockChanges, Front};
+use super::map::{self, Map};
+use crate::HashSeeds;
 
 /// What a host knows about an engine's events.
 ///
@@ -34,13 +35,21 @@ pub struct TranslatorConfig {
     root: Option<EngineBlockId>,
     max_blocks: usize,
     copies: bool,
+    seeds: HashSeeds,
 }
 
 impl TranslatorConfig {
     /// Blocks of `block_size` tokens in the accelerator's memory, at most 2^24 of them, repeated
     /// announcements counting once.
     pub const fn new(block_size: NonZeroU32) -> Self {
-        Self { block_size, primary: Medium::Device, root: None, max_blocks: 1 << 24, copies: false }
+        Self {
+            block_size,
+            primary: Medium::Device,
+            root: None,
+            max_blocks: 1 << 24,
+            copies: false,
+            seeds: HashSeeds::new([1, 2, 3, 4]),
+        }
     }
 
     /// The one medium whose blocks count.
@@ -73,6 +82,14 @@ impl TranslatorConfig {
         self
     }
 
+    /// Seeds of the maps, where engines' ids may be chosen by somebody who means harm: those of the
+    /// pool will do. Without, they are the same everywhere.
+    #[must_use]
+    pub const fn with_seeds(mut self, seeds: HashSeeds) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
     /// How many blocks are remembered at most.
     pub const fn max_blocks(&self) -> usize {
         self.max_blocks
@@ -92,7 +109,7 @@ pub struct TranslatorStats {
     pub opaque: u64,
     /// Announced under the id of a block with other content that is still held.
     pub ambiguous: u64,
-    /// Not remembered because the limit was reached.
+    /// Not remembered because the limit was reached or memory refused.
     pub refused: u64,
     /// Announced although held already.
     pub repeated: u64,
@@ -148,7 +165,7 @@ enum Base {
 /// - Blocks whose content nobody can rebuild are remembered, so that what follows them is known to
 ///   be out of reach too, instead of orphaned.
 ///
-/// Cost: two map operations and one hash of the tokens per block.
+/// Cost: two map operations and one hash of the tokens per block; now and then a map grows.
 ///
 /// An engine id cannot slip into a pool, the types see to that (report F01):
 ///
@@ -163,7 +180,7 @@ enum Base {
 pub struct Translator {
     config: TranslatorConfig,
     filter: PlaceFilter,
-    known: BTreeMap<EngineBlockId, Known>,
+    known: Map<EngineBlockId, Known>,
     /// How many ids, or copies, stand for each hash that the pool holds.
     holders: Copies,
     /// Whether blocks were refused since the last clear, so that orphans are no surprise.
@@ -177,8 +194,8 @@ impl Translator {
         Self {
             config,
             filter: PlaceFilter::new(config.primary),
-            known: BTreeMap::new(),
-            holders: Copies::default(),
+            known: map::new(config.seeds),
+            holders: Copies::new(config.seeds),
             overfull: false,
             stats: TranslatorStats::default(),
         }
@@ -277,7 +294,7 @@ impl Translator {
         to: &mut BlockChanges,
     ) {
         let fresh = Known::Exact { hash, scope, copies: NonZeroU32::MIN };
-        let full = self.known.len() >= self.config.max_blocks;
+        let full = self.is_full();
         match self.known.entry(id) {
             Entry::Vacant(_) if full => {
                 self.stats.refused += 1;
@@ -312,12 +329,19 @@ impl Translator {
         }
     }
 
+    /// Whether another block can not be remembered: the limit is reached, or memory refused.
+    fn is_full(&mut self) -> bool {
+        self.known.len() >= self.config.max_blocks
+            || self.known.try_reserve(1).is_err()
+            || !self.holders.reserve()
+    }
+
     /// Remembers that nothing is known of a block but its id.
     fn remember_opaque(&mut self, id: EngineBlockId) {
         if self.known.contains_key(&id) {
             // Offloaded copies come without content; what an earlier store said still holds.
             self.stats.repeated += 1;
-        } else if self.known.len() >= self.config.max_blocks {
+        } else if self.is_full() {
             self.stats.refused += 1;
             self.overfull = true;
         } else {

@@ -24,7 +24,7 @@ proptest! {
         ops in prop::collection::vec((0u8..12, 0u64..6), 0..200),
         together in 1usize..5,
     ) {
-        let mut counter = CopyCounter::new(Direct, 5);
+        let mut counter = CopyCounter::new(Direct, 5, SEEDS);
         let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
         for group in ops.chunks(together) {
             let mut event = Vec::new();
@@ -82,7 +82,7 @@ proptest! {
 
 #[test]
 fn a_full_counter_refuses_new_blocks_and_says_so() {
-    let mut counter = CopyCounter::new(Direct, 2);
+    let mut counter = CopyCounter::new(Direct, 2, SEEDS);
     assert_eq!(apply(&mut counter, store([1, 2, 3, 1])), store([1, 2]));
     assert_eq!(counter.refused(), 1);
     assert_eq!(apply(&mut counter, remove([3])), vec![]);
@@ -117,7 +117,7 @@ fn chained_ids_pass_as_they_are_and_places_are_kept_apart() {
     assert_eq!((places.other_medium, places.unknown_medium), (1, 1));
 
     // Physical copies of an engine with chained ids.
-    let mut front = CopyCounter::new(ChainedIds::new(Medium::Device), 100);
+    let mut front = CopyCounter::new(ChainedIds::new(Medium::Device), 100, SEEDS);
     apply(&mut front, vec![stored(&[5, 5], Medium::Device), stored(&[5], Medium::Host)]);
     assert_eq!(apply(&mut front, vec![removed(&[5], Medium::Device)]), vec![]);
     assert_eq!(apply(&mut front, vec![removed(&[5], Medium::Host)]), vec![]);

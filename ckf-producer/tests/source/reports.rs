@@ -43,7 +43,7 @@ fn f06_without_a_copy_counter_the_first_removal_ends_a_block() {
 
 #[test]
 fn f06_with_a_copy_counter_the_last_removal_ends_a_block() {
-    let mut world = World::new(SourceConfig::new(1), CopyCounter::new(Direct, 1000));
+    let mut world = World::new(SourceConfig::new(1), CopyCounter::new(Direct, 1000, SEEDS));
     let query = hashes(1..=7);
     world.event(1, 0, store(1..=7));
     world.event(1, 1, store([3]));

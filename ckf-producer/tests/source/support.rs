@@ -9,6 +9,7 @@ use ckf_producer::{HashSeeds, Member, Pool, PoolConfig};
 use ckf_protocol::Instant;
 
 pub(crate) const MEMBER: Member = Member::new(1, 0);
+pub(crate) const SEEDS: HashSeeds = HashSeeds::new([1, 2, 3, 4]);
 
 pub(crate) fn h(bits: u64) -> BlockHash {
     BlockHash::new(bits)
@@ -40,7 +41,7 @@ pub(crate) fn at(millis: u64) -> Instant {
 
 pub(crate) fn new_pool() -> Pool {
     let format = Sizing::for_blocks(100_000, 600).unwrap().format(42).unwrap();
-    Pool::new(PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]))).unwrap()
+    Pool::new(PoolConfig::new(format, SEEDS)).unwrap()
 }
 
 pub(crate) fn history(from: u64, to: u64) -> RequestKind {
