@@ -1,7 +1,9 @@
 //! The consumer's host: one lane session a DC, the query handle, and restarts of the whole.
 
-use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, Matches, QueryHandle, SessionState};
-use ckf_core::{AllocationError, Format};
+use ckf_consumer::{
+    Consumer, ConsumerConfig, ConsumerError, LaneSession, Matches, QueryHandle, SessionState,
+};
+use ckf_core::Format;
 use ckf_protocol::{ConsumerId, Epoch, Instant, Manifest};
 
 use super::dc::Wire;
@@ -30,8 +32,8 @@ impl ConsumerHost {
     /// The first instance, about to subscribe to every pool of the manifest.
     ///
     /// # Errors
-    /// [`AllocationError`] when there is no memory for the table.
-    pub fn new(manifest: Manifest, seed: u64) -> Result<Self, AllocationError> {
+    /// [`ConsumerError`] when there is no memory for the table.
+    pub fn new(manifest: Manifest, seed: u64) -> Result<Self, ConsumerError> {
         let instance = ConsumerId::new(1);
         let (query, sessions) = start(&manifest, seed, instance, 0)?;
         let past = ConsumerCounts::default();
@@ -54,8 +56,8 @@ impl ConsumerHost {
     /// The process starts again: a new instance with an empty table.
     ///
     /// # Errors
-    /// [`AllocationError`] when there is no memory for the table.
-    pub fn restart(&mut self, now: u64) -> Result<(), AllocationError> {
+    /// [`ConsumerError`] when there is no memory for the table.
+    pub fn restart(&mut self, now: u64) -> Result<(), ConsumerError> {
         let instance = ConsumerId::new(self.instance.get() + 1);
         let (query, sessions) = start(&self.manifest, self.seed, instance, now)?;
         self.past = self.counts();
@@ -116,7 +118,7 @@ fn start(
     seed: u64,
     instance: ConsumerId,
     now: u64,
-) -> Result<(QueryHandle, Vec<LaneSession>), AllocationError> {
+) -> Result<(QueryHandle, Vec<LaneSession>), ConsumerError> {
     // Each process must draw its back-off differently; a real host would take a random seed.
     let config = ConsumerConfig::default().with_seed(seed ^ instance.get());
     let (query, mut sessions) = Consumer::new(manifest, config, instance)?;
