@@ -90,7 +90,7 @@ impl World {
 
     /// The first `len` blocks of a family, or of a chain that nobody holds.
     pub fn request(&self, number: usize, len: usize) -> Vec<BlockHash> {
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             return hashes(u64::MAX - number as u64, len);
         }
         let family = &self.families[number * 2_654_435_761 % self.families.len()];

@@ -75,7 +75,7 @@ pub(crate) struct Captured {
 
 impl Table {
     pub(crate) fn new(format: Format, lanes: usize, rows: Rows, scan: Chosen) -> Self {
-        let words = || (0..lanes).map(|_| AtomicU64::new(0)).collect();
+        let words = || (0..lanes).map(|_| AtomicU64::default()).collect();
         Self {
             format,
             rows,

@@ -36,9 +36,8 @@ fn blocks() -> [BlockHash; 2] {
         address.first != address.second
     });
     let first = found.next().expect("half of all");
-    let other = |&hash: &BlockHash| {
-        format.address(hash).fingerprint != format.address(first).fingerprint
-    };
+    let other =
+        |&hash: &BlockHash| format.address(hash).fingerprint != format.address(first).fingerprint;
     [first, found.find(other).expect("nearly all")]
 }
 
@@ -51,10 +50,11 @@ fn image(hash: BlockHash) -> BucketImage {
 fn install(writer: &mut LaneWriter, dc: DcId, held: &[BlockHash], sequence: u64) {
     let format = format();
     let images = format.buckets().map(|bucket| {
-        held.iter().filter(|&&hash| format.address(hash).first == bucket).fold(
-            BucketImage::EMPTY,
-            |image, &hash| image.with(format.address(hash).fingerprint).expect("room for two"),
-        )
+        held.iter()
+            .filter(|&&hash| format.address(hash).first == bucket)
+            .fold(BucketImage::EMPTY, |image, &hash| {
+                image.with(format.address(hash).fingerprint).expect("room for two")
+            })
     });
     writer.begin_install(dc);
     writer.store_run(format.bucket(0).expect("there is a bucket 0"), images);
@@ -201,5 +201,9 @@ fn a_moving_fingerprint_may_be_missed_until_the_delta_is_in() {
         assert_eq!(query.find_prefix_walk(&[a]).depth(lane(0)), Some(1));
         assert!(query.contains(a).contains(lane(0)));
     });
-    assert_eq!(*SEEN.lock().expect("no panic"), [true, true], "the miss is real, and so is the hit");
+    assert_eq!(
+        *SEEN.lock().expect("no panic"),
+        [true, true],
+        "the miss is real, and so is the hit"
+    );
 }

@@ -82,9 +82,8 @@ fn exclusive(size: usize) {
     let hashes: Vec<_> = (0..size as u64).map(|i| BlockHash::new(mix(i))).collect();
     let member = |number: usize| Member::new((number % MEMBERS) as u64, 0);
     let chunks = hashes.chunks(BLOCKS).enumerate();
-    let stores: Vec<_> = chunks
-        .map(|(number, blocks)| command(member(number), blocks.to_vec(), true))
-        .collect();
+    let stores: Vec<_> =
+        chunks.map(|(number, blocks)| command(member(number), blocks.to_vec(), true)).collect();
     run(&format!("store {size}"), &mut pool, &stores, 1);
     let bytes = pool.stats().bytes;
     println!(

@@ -45,16 +45,19 @@ impl Pool {
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let (table, dirty) = (&self.projection.table, &mut self.projection.dirty);
-        let marked = dirty.len();
-        let mut digest = base.digest;
-        dirty.settle(table, |change| digest = digest.changed(change));
-        self.batches.net_reverted += u64::from(marked - dirty.len());
-        if dirty.len() == 0 {
+        let (mut digest, mut len) = (base.digest, 0);
+        dirty.visit(table, |change| {
+            digest = digest.changed(change);
+            len += 1;
+        });
+        self.batches.net_reverted += u64::from(dirty.len() - len);
+        if len == 0 {
+            dirty.publish(table);
             return Ok(None);
         }
         let (position, counters) = (&mut self.position, &mut self.batches);
         let end = Position { sequence, digest };
-        Ok(Some(SealedBatch { table, dirty, position, counters, end }))
+        Ok(Some(SealedBatch { table, dirty, position, counters, end, len }))
     }
 
     /// The number of the last batch.
@@ -84,6 +87,7 @@ pub struct SealedBatch<'a> {
     position: &'a mut Position,
     counters: &'a mut BatchCounters,
     end: Position,
+    len: u32,
 }
 
 impl SealedBatch<'_> {
@@ -105,7 +109,7 @@ impl SealedBatch<'_> {
     /// Number of changed buckets, at least 1.
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> u32 {
-        self.dirty.len()
+        self.len
     }
 
     /// The changed buckets, ascending: the image published before, and the image now. Can be
@@ -117,7 +121,7 @@ impl SealedBatch<'_> {
 
 impl Drop for SealedBatch<'_> {
     fn drop(&mut self) {
-        self.counters.images += u64::from(self.dirty.len());
+        self.counters.images += u64::from(self.len);
         self.dirty.publish(self.table);
         *self.position = self.end;
     }

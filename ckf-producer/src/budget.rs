@@ -17,6 +17,7 @@ impl Budget {
         Self { used: 0, limit }
     }
 
+    #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         self.used
     }

@@ -65,7 +65,8 @@ impl Pool {
         let (table, format) = (&self.projection.table, self.format());
         let copy = |bucket, fingerprint: Fingerprint| {
             let other = format.alternate(bucket, fingerprint);
-            let pair = u64::from(bucket.min(other).get()) << 32 | u64::from(bucket.max(other).get());
+            let pair =
+                u64::from(bucket.min(other).get()) << 32 | u64::from(bucket.max(other).get());
             mix(pair ^ mix(u64::from(fingerprint.get())))
         };
         let block = |key: Key| {

@@ -2,12 +2,16 @@
 //! image that was published last. Next stop: `batch.rs`.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::ops::Range;
 
 use ckf_core::{AllocationError, BucketImage, BucketIndex, Change, Format, Table};
 
 use crate::budget::Budget;
 use crate::marks::{self, Marks};
+
+/// Dirty buckets looked at together.
+const GROUP: usize = 32;
 
 /// The filter as its readers know it, and which buckets have moved on since.
 ///
@@ -69,19 +73,39 @@ impl Dirty {
         self.published.get(buckets.start as usize..buckets.end as usize)
     }
 
-    /// Forgets the buckets that are back at what was published, and shows the others.
-    pub(crate) fn settle(&mut self, table: &Table, mut visit: impl FnMut(&Change)) {
-        let (published, format) = (&self.published, &self.format);
-        self.marks.retain(|bucket| match change(format, published, table, bucket) {
-            Some(change) if change.before != change.after => {
-                visit(&change);
-                true
+    /// Shows every bucket that differs from its published image, ascending.
+    ///
+    /// Goes by groups: the published images of a group are read together, so that the waits for
+    /// them overlap, before the first is looked at.
+    pub(crate) fn visit(&self, table: &Table, mut visit: impl FnMut(&Change)) {
+        let mut marks = self.marks.iter();
+        let mut group = [0; GROUP];
+        loop {
+            let mut len = 0;
+            for (slot, mark) in group.iter_mut().zip(marks.by_ref()) {
+                *slot = mark;
+                len += 1;
             }
-            _ => false,
-        });
+            let group = &group[..len];
+            black_box(group.iter().fold(0, |near, &at| near ^ self.published[at as usize]));
+            let changes = group.iter().filter_map(|&at| self.change(table, at));
+            changes.for_each(|change| visit(&change));
+            if len < GROUP {
+                return;
+            }
+        }
     }
 
-    /// All dirty buckets, ascending: published image before, the filter's image after.
+    /// The change of a marked bucket, unless it has gone back to what was published.
+    #[inline]
+    fn change(&self, table: &Table, bucket: u32) -> Option<Change> {
+        let bucket = self.format.bucket(bucket)?;
+        let before = BucketImage::new(self.published[bucket.to_usize()]);
+        let after = table.image(bucket);
+        (before != after).then_some(Change { bucket, before, after })
+    }
+
+    /// All buckets that differ, ascending: published image before, the filter's image after.
     pub(crate) fn changes<'a>(&'a self, table: &'a Table) -> Changes<'a> {
         Changes { dirty: self, table, marks: self.marks.iter() }
     }
@@ -89,18 +113,8 @@ impl Dirty {
     /// Makes the filter's images the published ones.
     pub(crate) fn publish(&mut self, table: &Table) {
         let (published, words) = (&mut self.published, table.words());
-        self.marks.retain(|bucket| {
-            published[bucket as usize] = words[bucket as usize];
-            false
-        });
+        self.marks.drain(|bucket| published[bucket as usize] = words[bucket as usize]);
     }
-}
-
-#[inline]
-fn change(format: &Format, published: &[u64], table: &Table, bucket: u32) -> Option<Change> {
-    let bucket = format.bucket(bucket)?;
-    let before = BucketImage::new(published[bucket.to_usize()]);
-    Some(Change { bucket, before, after: table.image(bucket) })
 }
 
 /// Dirty buckets in ascending order, each with the image published last and the image now.
@@ -116,6 +130,6 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        change(&self.dirty.format, &self.dirty.published, self.table, self.marks.next()?)
+        self.marks.by_ref().find_map(|bucket| self.dirty.change(self.table, bucket))
     }
 }

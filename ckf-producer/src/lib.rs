@@ -32,8 +32,8 @@ pub use config::PoolConfig;
 pub use dirty::Changes;
 pub use error::{CommandError, ConfigError, GrowError, SealError, Violation};
 pub use event::PoolEvent;
-pub use ownership::HashSeeds;
 pub use member::{DpRank, Member, WorkerId};
+pub use ownership::HashSeeds;
 pub use pool::Pool;
 pub use producer::Producer;
 pub use publish::{

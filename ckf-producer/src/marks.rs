@@ -74,10 +74,11 @@ impl Marks {
         self.levels[0].get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 
-    /// Keeps the marks that `keep` approves of; asks in ascending order.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
+    /// Takes all marks away, ascending.
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32)) {
         let top = self.levels.len() - 1;
-        retain_below(&mut self.levels, &mut self.len, top, 0, &mut keep);
+        drain_below(&mut self.levels, top, 0, &mut visit);
+        self.len = 0;
     }
 
     /// All marks, ascending.
@@ -89,33 +90,16 @@ impl Marks {
     }
 }
 
-/// Visits the marks under one word; whether any are left is the word's own value afterwards.
-fn retain_below(
-    levels: &mut [Vec<u64>],
-    len: &mut u32,
-    height: usize,
-    at: usize,
-    keep: &mut impl FnMut(u32) -> bool,
-) {
-    let mut pending = levels[height][at];
-    let mut kept = pending;
+fn drain_below(levels: &mut [Vec<u64>], height: usize, at: usize, visit: &mut impl FnMut(u32)) {
+    let mut pending = core::mem::take(&mut levels[height][at]);
     while pending != 0 {
-        let bit = pending & pending.wrapping_neg();
-        pending ^= bit;
-        let child = at * 64 + bit.trailing_zeros() as usize;
-        let stays = if height == 0 {
-            let stays = keep(child as u32);
-            *len -= u32::from(!stays);
-            stays
-        } else {
-            retain_below(levels, len, height - 1, child, keep);
-            levels[height - 1][child] != 0
-        };
-        if !stays {
-            kept ^= bit;
+        let child = at * 64 + pending.trailing_zeros() as usize;
+        pending &= pending - 1;
+        match height {
+            0 => visit(child as u32),
+            _ => drain_below(levels, height - 1, child, visit),
         }
     }
-    levels[height][at] = kept;
 }
 
 /// The walk of [`Marks::iter`].
@@ -169,11 +153,9 @@ mod tests {
             let mut oracle = BTreeSet::new();
             for (number, op) in ops {
                 if op == 0 {
-                    marks.retain(|mark| mark % 3 != 1);
-                    oracle.retain(|mark| mark % 3 != 1);
-                } else if op == 1 {
-                    marks.retain(|_| false);
-                    oracle.clear();
+                    let mut drained = std::vec::Vec::new();
+                    marks.drain(|mark| drained.push(mark));
+                    prop_assert!(drained.into_iter().eq(core::mem::take(&mut oracle)));
                 } else {
                     marks.insert(number % range);
                     oracle.insert(number % range);

@@ -31,10 +31,7 @@ fn block() -> impl Strategy<Value = BlockHash> {
 }
 
 fn blocks() -> impl Strategy<Value = Vec<BlockHash>> {
-    prop_oneof![
-        prop::collection::vec(block(), 0..4),
-        prop::collection::vec(block(), 0..50),
-    ]
+    prop_oneof![prop::collection::vec(block(), 0..4), prop::collection::vec(block(), 0..50),]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -166,7 +163,8 @@ impl Model {
     fn expect_losses(&self, before: &Owned, got: &Outcome) {
         let edges = |owned: &Owned| owned.values().map(BTreeSet::len).sum::<usize>() as u64;
         let blocks = |owned: &Owned| owned.values().flatten().collect::<BTreeSet<_>>().len() as u64;
-        let (lost, gone) = (edges(before) - edges(&self.owned), blocks(before) - blocks(&self.owned));
+        let (lost, gone) =
+            (edges(before) - edges(&self.owned), blocks(before) - blocks(&self.owned));
         assert_eq!((got.released, got.final_removals), (lost - gone, gone));
     }
 

@@ -2,6 +2,10 @@
 
 /// Asks the kernel to back this memory, which nothing has touched yet, with huge pages. Only with
 /// the feature `huge-pages`, and only on Linux; a refusal changes nothing.
+#[cfg_attr(
+    not(all(feature = "huge-pages", target_os = "linux")),
+    expect(clippy::needless_pass_by_ref_mut, reason = "written by the kernel where it is used")
+)]
 pub(crate) fn advise_huge<T>(memory: &mut [core::mem::MaybeUninit<T>]) {
     #[cfg(all(feature = "huge-pages", target_os = "linux", not(any(ckf_loom, miri))))]
     {

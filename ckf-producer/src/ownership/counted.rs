@@ -111,11 +111,7 @@ impl CountedSet {
     /// # Errors
     /// [`AllocationError`] when memory is refused; what the set holds is unchanged either way.
     #[inline]
-    pub(crate) fn reserve(
-        &mut self,
-        key: Key,
-        budget: &mut Budget,
-    ) -> Result<(), AllocationError> {
+    pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
         if self.len < self.segments.len() as u64 * SEGMENT_KEYS
             && self.segments[self.segment_of(key)].has_room()
         {
@@ -227,8 +223,7 @@ impl CountedSet {
         let segments = self.segments.iter().enumerate();
         let placed = |(at, segment): (usize, &Segment)| {
             let mut entries = segment.lines().iter().flat_map(Line::entries);
-            segment.is_consistent()
-                && entries.all(|(_, key, _)| self.segment_of(key) == at)
+            segment.is_consistent() && entries.all(|(_, key, _)| self.segment_of(key) == at)
         };
         self.segments.iter().map(|segment| segment.len() as u64).sum::<u64>() == self.len
             && segments.into_iter().all(placed)
@@ -257,4 +252,143 @@ fn held(at: Cursor, line: &Line) -> impl Iterator<Item = Held> + '_ {
         let spot = Spot { line: at.line as u32, slot: slot as u8 };
         Held { key, count, place: Place { segment: at.segment as u32, spot } }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scramble::{HashSeeds, Scramble};
+    use super::*;
+    use ckf_core::BlockHash;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec as StdVec;
+
+    fn no_limit() -> Budget {
+        Budget::new(u64::MAX)
+    }
+
+    fn keys(pattern: u64, count: u64) -> StdVec<Key> {
+        let scramble = Scramble::new(HashSeeds::new([1, 2, 3, 4]));
+        (0..count).map(|i| scramble.key(BlockHash::new(i.wrapping_mul(pattern)))).collect()
+    }
+
+    fn add(set: &mut CountedSet, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
+        set.reserve(key, budget)?;
+        set.insert(key, 1);
+        Ok(())
+    }
+
+    /// Sequential and patterned hashes, through all kinds of growth, and back to nothing.
+    #[test]
+    fn grows_and_shrinks_with_any_pattern() {
+        for pattern in [1, 64, 1 << 32, 1 << 48, 0x0001_0001_0001_0001] {
+            let (mut set, mut budget) = (CountedSet::new(), no_limit());
+            let keys = keys(pattern, 1 << 16);
+            for (number, &key) in keys.iter().enumerate() {
+                assert_eq!(set.find(key), None);
+                add(&mut set, key, &mut budget).unwrap();
+                assert_eq!(set.len(), number as u64 + 1);
+            }
+            assert!(set.is_consistent());
+            assert_eq!(set.bytes(), budget.used());
+            assert!(set.bytes() <= 17 * set.len(), "{} bytes", set.bytes());
+            assert!(set.segments.len() > 16);
+            for &key in &keys {
+                let place = set.find(key).expect("stored");
+                set.remove(key, place, &mut budget);
+            }
+            assert!(set.is_consistent());
+            assert_eq!(set.len(), 0);
+            // A few lines a segment are left until the set is dropped.
+            assert!(set.bytes() < 600 * set.segments.len() as u64, "{} bytes", set.bytes());
+            set.release(&mut budget);
+            assert_eq!(budget.used(), 0);
+        }
+    }
+
+    /// No insertion moves more than a segment, however large the set is.
+    #[test]
+    fn one_insertion_changes_at_most_two_segments() {
+        let (mut set, mut budget) = (CountedSet::new(), no_limit());
+        for key in keys(1, 1 << 16) {
+            let before = set.bytes();
+            add(&mut set, key, &mut budget).unwrap();
+            let grown = set.bytes().abs_diff(before);
+            assert!(grown <= 2 * 2 * SEGMENT_LINES as u64 * 64 + 4096, "{grown} bytes at once");
+        }
+    }
+
+    /// Memory refused at every reservation in turn: what the set holds is unchanged.
+    #[test]
+    fn a_refused_reservation_changes_nothing() {
+        let keys = keys(1, 12_000);
+        let (mut set, mut budget) = (CountedSet::new(), no_limit());
+        let mut refusals = 0;
+        for (number, &key) in keys.iter().enumerate() {
+            for slack in [0, 64, 4096, 40_000, 70_000] {
+                budget.set_limit(budget.used() + slack);
+                let before = set.len();
+                if set.reserve(key, &mut budget).is_ok() {
+                    break;
+                }
+                refusals += 1;
+                assert_eq!((set.len(), set.find(key)), (before, None));
+                if number % 64 == 0 {
+                    assert!(keys[..number].iter().all(|&key| set.find(key).is_some()));
+                }
+            }
+            budget.set_limit(u64::MAX);
+            add(&mut set, key, &mut budget).unwrap();
+            assert_eq!(set.bytes(), budget.used());
+        }
+        assert!(set.is_consistent());
+        assert!(refusals > 20, "{refusals}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn equals_a_map(
+            ops in prop::collection::vec((0u64..20_000, 0u8..8, 1u8..=255), 0..12_000),
+            preload in 0u64..9_000,
+        ) {
+            let (mut set, mut budget) = (CountedSet::new(), no_limit());
+            let all = keys(3, 20_000);
+            let mut oracle = BTreeMap::new();
+            for number in 0..preload {
+                add(&mut set, all[number as usize], &mut budget).unwrap();
+                oracle.insert(number, 1);
+            }
+            for (number, op, count) in ops {
+                let key = all[number as usize];
+                let place = set.find(key);
+                prop_assert_eq!(place.map(|place| set.count(place)), oracle.get(&number).copied());
+                match (place, op) {
+                    (None, _) => {
+                        set.reserve(key, &mut budget).unwrap();
+                        set.insert(key, count);
+                        oracle.insert(number, count);
+                    }
+                    (Some(place), 0..3) => {
+                        set.set_count(place, count);
+                        oracle.insert(number, count);
+                    }
+                    (Some(place), _) => {
+                        set.remove(key, place, &mut budget);
+                        oracle.remove(&number);
+                    }
+                }
+            }
+            prop_assert!(set.is_consistent());
+            prop_assert_eq!(set.bytes(), budget.used());
+            prop_assert_eq!(set.len() as usize, oracle.len());
+            let mut held: StdVec<_> = set.iter().map(|held| (held.key.0, held.count)).collect();
+            let mut expected: StdVec<_> =
+                oracle.iter().map(|(&number, &count)| (all[number as usize].0, count)).collect();
+            held.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(held, expected);
+        }
+    }
 }

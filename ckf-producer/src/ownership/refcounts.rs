@@ -29,6 +29,7 @@ fn class(owners: u32) -> usize {
 
 impl Refcounts {
     /// Most owners that a block can have: what two digits hold.
+    #[cfg(test)]
     pub(crate) const MAX_OWNERS: u32 = DIGIT + DIGIT * DIGIT;
 
     pub(crate) const fn new() -> Self {
@@ -117,12 +118,7 @@ impl Refcounts {
 
     /// Counts one owner fewer of the block at `place`; returns whether it was the last.
     #[inline]
-    pub(crate) fn release_one(
-        &mut self,
-        key: Key,
-        place: Place,
-        budget: &mut Budget,
-    ) -> bool {
+    pub(crate) fn release_one(&mut self, key: Key, place: Place, budget: &mut Budget) -> bool {
         let low = u32::from(self.low.count(place));
         let owners = low + DIGIT * self.carry_of(key);
         if owners == 1 {
@@ -165,5 +161,49 @@ impl Refcounts {
             && self.low.is_consistent()
             && self.carry.is_consistent()
             && self.carry.iter().all(carried)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Through the carries of both digits and back, with memory refused at each carry.
+    #[test]
+    fn counts_beyond_one_digit_are_exact() {
+        let (mut counts, mut budget) = (Refcounts::new(), Budget::new(u64::MAX));
+        let keys: Vec<Key> = (1..4).map(Key).collect();
+        for &key in &keys {
+            counts.reserve(key, &mut budget).unwrap();
+            counts.insert(key);
+        }
+        let key = keys[1];
+        for owners in 2..=1000 {
+            let place = counts.find(key).unwrap();
+            budget.set_limit(budget.used());
+            if counts.add(key, place, &mut budget).is_err() {
+                assert_eq!(counts.owners(key), owners - 1);
+                budget.set_limit(u64::MAX);
+                counts.add(key, place, &mut budget).unwrap();
+            }
+            assert_eq!(counts.owners(key), owners);
+            assert!(counts.is_consistent());
+        }
+        assert_eq!(counts.carry.len(), 1);
+        for owners in (0..1000).rev() {
+            let place = counts.find(key).unwrap();
+            let last = counts.release_one(key, place, &mut budget);
+            assert_eq!((last, counts.owners(key)), (owners == 0, owners));
+            assert!(counts.is_consistent());
+        }
+        assert_eq!((counts.len(), counts.carry.len()), (2, 0));
+        assert_eq!((counts.owners(keys[0]), counts.owners(keys[2])), (1, 1));
+    }
+
+    #[test]
+    fn two_digits_hold_the_most_members() {
+        assert!(crate::PoolConfig::MAX_MEMBERS <= Refcounts::MAX_OWNERS);
+        assert_eq!(class(crate::PoolConfig::MAX_MEMBERS), CLASSES - 1);
     }
 }

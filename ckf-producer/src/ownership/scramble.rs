@@ -108,7 +108,8 @@ mod tests {
     fn patterns_spread_evenly() {
         for seeds in [[0; 4], [1, 2, 3, 4], [u64::MAX; 4], [0x1234_5678, 9, 1 << 63, 77]] {
             let scramble = Scramble::new(HashSeeds::new(seeds));
-            for step in [1, 2, 64, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 48, 0x0101_0101_0101_0101] {
+            for step in [1, 2, 64, 4096, 1 << 20, 1 << 32, 1 << 40, 1 << 48, 0x0101_0101_0101_0101]
+            {
                 let (mut high, mut low) = ([0u32; 256], [0u32; 256]);
                 for i in 0u64..1 << 16 {
                     let key = scramble.key(BlockHash::new(i.wrapping_mul(step))).0;

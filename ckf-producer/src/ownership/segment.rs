@@ -29,7 +29,7 @@ pub(super) struct Spot {
 /// The line that a key prefers: its low half, spread over any number of lines.
 #[inline]
 fn home(key: Key, lines: usize) -> usize {
-    ((key.0 & 0xFFFF_FFFF) * lines as u64 >> 32) as usize
+    (((key.0 & 0xFFFF_FFFF) * lines as u64) >> 32) as usize
 }
 
 impl Segment {
@@ -123,8 +123,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Moves the keys that `leaves` picks into a new segment of `lines` lines. On refusal nothing
-    /// has changed.
+    /// Moves the keys that `leaves` picks into a new segment of `lines` lines, or of as many as
+    /// here if that is more: then all of them would fit. On refusal nothing has changed.
     #[cold]
     pub(super) fn split(
         &mut self,
@@ -132,8 +132,8 @@ impl Segment {
         lines: usize,
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
-        let mut upper = Self { lines: empty_lines(lines, budget)?, len: 0 };
         let count = self.lines.len();
+        let mut upper = Self { lines: empty_lines(lines.max(count), budget)?, len: 0 };
         for at in 0..count {
             // Keys that stay but are not in their home line may find room there now.
             let moves = |key| leaves(key) | (home(key, count) != at);
