@@ -75,7 +75,7 @@ fn by_threads(c: &mut Criterion) {
                 thread::scope(|scope| {
                     for _ in 0..threads {
                         scope.spawn(|| {
-                            (0..rounds).for_each(|_| drop(black_box(ask(&world, &requests))))
+                            (0..rounds).for_each(|_| _ = black_box(ask(&world, &requests)))
                         });
                     }
                 });
