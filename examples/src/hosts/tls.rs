@@ -16,13 +16,13 @@ use super::HostResult;
 #[derive(Clone, Debug, clap::Args)]
 pub struct TlsFiles {
     /// Certificate of the authority that signs both sides.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required = false, requires_all = ["cert", "key"])]
     pub ca: PathBuf,
     /// This side's certificate, and the intermediate ones.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required = false, requires_all = ["ca", "key"])]
     pub cert: PathBuf,
     /// This side's private key.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required = false, requires_all = ["ca", "cert"])]
     pub key: PathBuf,
 }
 

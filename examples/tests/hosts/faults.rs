@@ -70,7 +70,10 @@ async fn garbage_from_a_subscriber_is_refused() {
         let answer = client.open(proto::OpenRequest { frame: bytes.into() }).await;
         assert_eq!(answer.err().map(|status| status.code()), Some(code));
     }
-    assert_eq!(site.watch.metric(site.relay_admin, "ckf_feed_requests_total", &["refused"]).await, 2.0);
+    assert_eq!(
+        site.watch.metric(site.relay_admin, "ckf_feed_requests_total", &["refused"]).await,
+        2.0
+    );
     assert_eq!(site.lane("ckf_lane_total", "resync").await, 0.0);
 }
 
@@ -116,14 +119,17 @@ async fn a_garbage_frame_retires_the_lane_and_it_comes_back() {
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
     let _relay = site.relay("").await;
-    let upstream = Link::grpc(&format!("https://{}", local(site.feed)), &files(&site, "router"), KEEP_ALIVE);
+    let upstream =
+        Link::grpc(&format!("https://{}", local(site.feed)), &files(&site, "router"), KEEP_ALIVE);
     let tamperer = Tamperer { upstream: upstream.unwrap(), damaged: Arc::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let tls = files(&site, "relay").server().unwrap();
     let incoming = accept_tls(listener, tls, 8, Arc::new(AcceptCounters::default()));
     let service = proto::feed_server::FeedServer::new(tamperer);
-    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
+    );
     let _router = site.router_of(site.folder.path(), &format!("https://{}", local(port)), "");
     site.watch.until(site.router_admin, "ckf_lane_retired_total", &["malformed"], 1.0).await;
     site.until_ready().await;
@@ -140,7 +146,8 @@ async fn proxy(to: u16, frozen: Arc<AtomicU64>) -> u16 {
         for number in 1.. {
             let Ok((client, _)) = listener.accept().await else { return };
             let Ok(server) = tokio::net::TcpStream::connect(local(to)).await else { continue };
-            let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
+            let ((client_in, client_out), (server_in, server_out)) =
+                (client.into_split(), server.into_split());
             for (mut from, mut to) in [(client_in, server_out), (server_in, client_out)] {
                 let frozen = frozen.clone();
                 tokio::spawn(async move {
@@ -228,5 +235,8 @@ async fn a_frozen_engine_costs_no_request() {
     for seed in 1..9 {
         site.until_depth(&prompt(seed, 3), 3).await;
     }
-    assert_eq!(site.watch.metric(site.relay_admin, "ckf_source_total", &["\"restarts\""]).await, 0.0);
+    assert_eq!(
+        site.watch.metric(site.relay_admin, "ckf_source_total", &["\"restarts\""]).await,
+        0.0
+    );
 }

@@ -21,9 +21,8 @@ async fn late_joiners_share_snapshots_over_nats() {
     site.until_ready().await;
     site.complete(&prompt(1, 6)).await.unwrap();
     site.until_depth(&prompt(1, 6), 6).await;
-    let sum = async |name: &str, label: &str| {
-        site.watch.metric(site.relay_admin, name, &[label]).await
-    };
+    let sum =
+        async |name: &str, label: &str| site.watch.metric(site.relay_admin, name, &[label]).await;
     let granted = sum("ckf_leases_total", "granted").await;
     let chunks = sum("ckf_chunks_encoded_total", "pool").await / granted;
 

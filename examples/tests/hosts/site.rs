@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{ENGINE, Process, RELAY, ROUTER, Watch, args, certificates, http, local, ports, tls};
+use crate::support::{
+    ENGINE, Process, RELAY, ROUTER, Watch, args, certificates, http, local, ports, tls,
+};
 
 /// One engine's ports.
 #[derive(Clone, Copy)]
@@ -68,7 +70,8 @@ impl Site {
         ));
         line.extend(tls(self.folder.path(), "relay"));
         for (worker, engine) in self.engines.iter().enumerate() {
-            let url = format!("zmq://{}?worker={worker}&replay={}", local(engine.events), engine.replay);
+            let url =
+                format!("zmq://{}?worker={worker}&replay={}", local(engine.events), engine.replay);
             line.extend(["--source".to_owned(), url]);
         }
         let process = Process::start("relay", RELAY, &line);
@@ -78,8 +81,11 @@ impl Site {
 
     /// The router, with the certificates of `folder`, reading from `relay`.
     pub(crate) fn router_of(&self, folder: &Path, relay: &str, more: &str) -> Process {
-        let endpoints: String =
-            self.engines.iter().map(|engine| format!(",endpoint={}", http(engine.http, ""))).collect();
+        let endpoints: String = self
+            .engines
+            .iter()
+            .map(|engine| format!(",endpoint={}", http(engine.http, "")))
+            .collect();
         let mut line = args(&format!(
             "--listen {} --admin {} --silence-ms 1500 --keepalive-ms 1000 --patience-ms 700 \
              --dc id=1,relay={relay}{endpoints} {more}",
@@ -117,7 +123,8 @@ impl Site {
     pub(crate) async fn until_depth(&self, prompt: &[u32], depth: u64) {
         let started = Instant::now();
         loop {
-            let answer = self.watch.post(self.front, "/v1/route", &json!({ "prompt": prompt })).await;
+            let answer =
+                self.watch.post(self.front, "/v1/route", &json!({ "prompt": prompt })).await;
             let found = answer.as_ref().map(|answer| answer["depths"]["1"].clone());
             if found == Some(depth.into()) {
                 return;

@@ -45,9 +45,8 @@ impl NatsLink {
             return Ok(Box::pin(stream::iter([Ok(answer)])));
         }
         let binder = Binder::new(subscribe);
-        let frames = feed.scan(binder, |binder, message| {
-            std::future::ready(binder.take(message.payload))
-        });
+        let frames =
+            feed.scan(binder, |binder, message| std::future::ready(binder.take(message.payload)));
         Ok(Box::pin(frames.filter_map(|frame| std::future::ready(frame.map(Ok)))))
     }
 }
@@ -69,7 +68,8 @@ impl Binder {
     /// for others.
     pub fn take(&mut self, frame: Bytes) -> Option<Option<Bytes>> {
         let header = peek_header(&frame, &Limits::default()).ok();
-        let Some((lease, kind)) = header.and_then(|header| Some((header.lease()?, header.kind().ok()?)))
+        let Some((lease, kind)) =
+            header.and_then(|header| Some((header.lease()?, header.kind().ok()?)))
         else {
             return Some(None);
         };
@@ -132,6 +132,8 @@ mod tests {
         let [theirs, ours] = [5, 6].map(|lease| LeaseId::new(lease).unwrap());
         let frame = relabel(&parts.parts[0].frame(theirs).to_bytes(), ours);
         assert_eq!(frame, parts.parts[0].frame(ours).to_bytes());
-        assert!(matches!(decode(&frame, &limits), Ok(Message::Delta { lease, .. }) if lease == ours));
+        assert!(
+            matches!(decode(&frame, &limits), Ok(Message::Delta { lease, .. }) if lease == ours)
+        );
     }
 }

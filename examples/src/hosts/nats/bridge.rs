@@ -87,7 +87,9 @@ impl Bridge {
 
     /// Takes note of a request; what is no request for this pool as it is, is refused.
     fn joined(&mut self, frame: &[u8]) -> Option<Bytes> {
-        let Ok(Message::Subscribe(subscribe)) = decode(frame, &Limits::default()) else { return None };
+        let Ok(Message::Subscribe(subscribe)) = decode(frame, &Limits::default()) else {
+            return None;
+        };
         let plan = &self.pool.plan;
         let reason = if subscribe.expected.pool != plan.id {
             RejectReason::UnknownPool
@@ -111,7 +113,10 @@ impl Bridge {
             lane: Lane::new((self.rounds % 2) as u8)?,
             epoch: Epoch::new(self.rounds),
             versions: VersionRange::SUPPORTED,
-            expected: ProducerExpectation { pool: self.pool.plan.id, format: self.pool.plan.format },
+            expected: ProducerExpectation {
+                pool: self.pool.plan.id,
+                format: self.pool.plan.format,
+            },
         };
         let frame = subscribe.to_frame().to_bytes().into();
         let mut fresh = self.pool.open(frame).await.ok_or("the pool ended")?;

@@ -14,14 +14,17 @@ use xxhash_rust::xxh3::xxh3_64;
 #[derive(Debug)]
 pub struct Life {
     generation: u64,
-    /// Number and digest of the newest batch received.
+    /// Number of the last batch that came live. A replay runs up to the newest batch, which then
+    /// comes live as well: that is no step back.
+    last_live: Option<u64>,
+    /// Number and digest of the newest batch received, live or replayed.
     newest: Option<(u64, u64)>,
 }
 
 impl Life {
     /// A first life. `generation` must be above those of former watchers of the same engine.
     pub fn new(generation: u64) -> Self {
-        Self { generation, newest: None }
+        Self { generation, last_live: None, newest: None }
     }
 
     /// Its name.
@@ -36,12 +39,24 @@ impl Life {
 
     /// A batch came on the live socket; `true` when it shows that a new life began.
     pub fn live(&mut self, number: u64, payload: &[u8]) -> bool {
-        let restarted = self.newest.is_some_and(|(newest, _)| number <= newest);
+        let restarted = self.last_live.is_some_and(|last| number <= last);
         if restarted {
-            self.generation += 1;
+            self.begin();
         }
-        self.newest = Some((number, xxh3_64(payload)));
+        self.last_live = Some(number);
+        self.replayed(number, payload);
         restarted
+    }
+
+    /// A batch came in a replay.
+    pub fn replayed(&mut self, number: u64, payload: &[u8]) {
+        if self.newest.is_none_or(|(newest, _)| number >= newest) {
+            self.newest = Some((number, xxh3_64(payload)));
+        }
+    }
+
+    fn begin(&mut self) {
+        *self = Self::new(self.generation + 1);
     }
 
     /// After a reconnection the replay from [`newest`](Self::newest) on began with this batch, or
@@ -55,8 +70,7 @@ impl Life {
             None => false,
         };
         if !same {
-            self.generation += 1;
-            self.newest = None;
+            self.begin();
         }
         !same
     }
@@ -112,6 +126,18 @@ mod tests {
         assert_eq!((life.generation().get(), life.newest()), (9, None));
         life.live(5, b"q");
         assert!(life.reconnected(None), "the newest batch is gone");
+    }
+
+    #[test]
+    fn f15_a_restart_shows_also_when_all_that_is_known_came_by_replay() {
+        let mut life = Life::new(1);
+        life.replayed(0, b"a");
+        life.replayed(1, b"b");
+        assert!(!life.live(1, b"b"), "what was replayed comes live as well");
+        let mut idle = Life::new(1);
+        idle.replayed(1, b"b");
+        assert!(!idle.reconnected(Some((1, b"b"))));
+        assert!(idle.reconnected(None));
     }
 
     #[test]

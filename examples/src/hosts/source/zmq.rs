@@ -156,11 +156,20 @@ impl Watcher {
         let decoded: Vec<_> =
             batches.iter().map(|(number, payload)| (*number, self.decode(payload))).collect();
         let (last, content) = full_state(decoded);
-        let as_of = last.max(self.life.newest());
+        // An engine that keeps nothing vouches for nothing: all counts from here.
+        let as_of = last.or(self.life.newest());
+        self.remember(&batches);
         self.tell(SourceNews::FullState { request: question.id, as_of, content }).await
     }
 
+    fn remember(&mut self, batches: &[(u64, Bytes)]) {
+        if let Some((number, payload)) = batches.last() {
+            self.life.replayed(*number, payload);
+        }
+    }
+
     async fn tell_batches(&mut self, batches: Vec<(u64, Bytes)>) -> Result<(), Over> {
+        self.remember(&batches);
         for (number, payload) in batches {
             if let Some(events) = self.decode(&payload) {
                 self.tell(SourceNews::Batch(EventId::new(number), events)).await?;
