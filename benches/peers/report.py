@@ -34,6 +34,7 @@ def main():
     parser.add_argument("--from", dest="source", type=pathlib.Path)
     args = parser.parse_args()
     result = json.loads(args.source.read_text()) if args.source else measure(args.blocks_per_lane)
+    result.setdefault("about", describe(result))
     (DOCS / "bench").mkdir(parents=True, exist_ok=True)
     (DOCS / "bench" / "run.json").write_text(json.dumps(result, indent=1) + "\n")
     (DOCS / "BENCHMARKS.md").write_text(document(result))
@@ -42,18 +43,21 @@ def main():
 
 
 def measure(blocks_per_lane):
-    """Runs the harness and notes where, when and with what."""
     command = ["cargo", "run", "--release", "--", "--blocks-per-lane", str(blocks_per_lane), "--json"]
-    result = json.loads(subprocess.run(command, cwd=HERE, check=True, capture_output=True).stdout)
-    result["about"] = {
-        "command": "cd benches/peers && " + " ".join(command),
+    return json.loads(subprocess.run(command, cwd=HERE, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def describe(result):
+    """Where, when and with what a fresh result was measured."""
+    arguments = " ".join(result["settings"]["arguments"])
+    return {
+        "command": f"cd benches/peers && cargo run --release -- {arguments}",
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "rustc": run("rustc", "--version"),
         "revision": run("git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"),
         "peers": versions(),
     }
-    return result
 
 
 def run(*command):
@@ -93,6 +97,7 @@ def document(result):
                 f"- Machine: {about.get('machine', 'not noted')}",
                 f"- Command: `{about.get('command', 'not noted')}`",
                 f"- Date: {about.get('date', 'not noted')}; {about.get('rustc', '')}; revision {about.get('revision', '?')}",
+                f"- Our table asks for huge pages: {'yes' if result.get('settings', {}).get('huge_pages') else 'no'}",
                 "- Peers: " + ", ".join(f"`{name}` {version}" for name, version in about.get("peers", {}).items()),
             ]
         ),

@@ -11,6 +11,7 @@ usage: peers [options]
   --rounds N            rounds over all requests, per index                   [3]
   --only PART           lookups | producer | filter | wire | load             [all]
   --traces DIR          folder of the recorded traces                         [../shared/data/traces]
+  --ask                 wait for a line on the standard input before each measurement
   --json                print JSON instead of tables";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,7 @@ impl Args {
                 "--rounds" => args.rounds = number(&word, &value()?)?,
                 "--only" => args.only = Some(Part::parse(&value()?)?),
                 "--traces" => args.traces = Some(value()?.into()),
+                "--ask" => crate::measure::ask_before_measuring(),
                 "--json" => args.json = true,
                 "--cell" => args.cell = Some(value()?),
                 "--rate" => args.rate = value()?.parse().map_err(|_| "--rate: no number")?,

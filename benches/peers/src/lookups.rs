@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
-use crate::measure::{Clock, Memory, Polluter, Samples, Summary, pin, round1};
+use crate::measure::{Clock, Memory, Polluter, Samples, Summary, pin, quiet, round1};
 use crate::ours::Ours;
 use crate::peers::Peers;
 use crate::workload::{Depths, Query, Workload};
@@ -129,19 +129,21 @@ pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<
     let (ours, theirs) = (Ours::build(workload), Peers::build(workload));
     let mut rows = alternate(ours.rows(&queries), theirs.rows(&queries));
     let mut polluter = Polluter::new();
-    for round in 0..options.rounds {
-        let turn = round % rows.len();
-        rows.rotate_left(turn);
-        for row in &mut rows {
-            polluter.run();
-            let mut samples = row.round();
-            if round == 0 {
-                row.first_round_p50 = samples.summary(clock, row.per_call as f64).p50;
+    quiet("lookups", || {
+        for round in 0..options.rounds {
+            let turn = round % rows.len();
+            rows.rotate_left(turn);
+            for row in &mut rows {
+                polluter.run();
+                let mut samples = row.round();
+                if round == 0 {
+                    row.first_round_p50 = samples.summary(clock, row.per_call as f64).p50;
+                }
+                row.samples.append(samples);
             }
-            row.samples.append(samples);
+            rows.rotate_right(turn);
         }
-        rows.rotate_right(turn);
-    }
+    });
     let mut out = Map::new();
     for row in &mut rows {
         let summary = row.samples.summary(clock, row.per_call as f64);
@@ -152,7 +154,8 @@ pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<
         let mut busy = Map::new();
         let ours = ours.written(workload, &queries).into_iter();
         for (row, writer) in ours.chain(theirs.written(workload, &queries)) {
-            busy.insert(row.name.into(), with_writer(&row, writer, &mut polluter, clock));
+            let found = quiet("busy", || with_writer(&row, writer, &mut polluter, clock));
+            busy.insert(row.name.into(), found);
         }
         out.insert("busy".into(), busy.into());
     }

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::{Args, Part, USAGE};
 use crate::lookups::Options;
-use crate::measure::Clock;
+use crate::measure::{Clock, quiet};
 use crate::workload::{Families, QueryLength, Trace};
 
 const MILLION: usize = 1_000_000;
@@ -48,6 +48,9 @@ fn main() {
     measure::pin(0);
     let clock = Clock::calibrate();
     let mut out = Map::new();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let settings = json!({ "arguments": arguments, "huge_pages": cfg!(feature = "huge-pages") });
+    out.insert("settings".into(), settings);
     if args.wants(Part::Lookups) {
         lookups(&args, &clock, &mut out);
     }
@@ -55,11 +58,13 @@ fn main() {
         progress("producer");
         let size = args.blocks_per_lane;
         let sizes = [size / 10, size, 10 * size].map(|size| size.clamp(1, 10 * MILLION));
-        out.insert("producer".into(), producer::compare(&sizes, size.min(MILLION), &clock));
+        let found = quiet("producer", || producer::compare(&sizes, size.min(MILLION), &clock));
+        out.insert("producer".into(), found);
     }
     if args.wants(Part::Filter) {
         progress("filter");
-        out.insert("filter".into(), filter::compare(args.blocks_per_lane.min(MILLION), &clock));
+        let found = quiet("filter", || filter::compare(args.blocks_per_lane.min(MILLION), &clock));
+        out.insert("filter".into(), found);
     }
     if args.wants(Part::Wire) {
         progress("wire");
@@ -68,7 +73,8 @@ fn main() {
     if args.wants(Part::Load) {
         progress("load");
         let blocks_per_pool = (args.blocks_per_lane / 8).clamp(1, 125_000);
-        out.insert("load".into(), load::search(&args.trace_folder(), blocks_per_pool));
+        let found = quiet("load", || load::search(&args.trace_folder(), blocks_per_pool));
+        out.insert("load".into(), found);
     }
     out.insert("ratios".into(), targets::ratios(&out).into());
     if args.json {

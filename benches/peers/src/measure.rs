@@ -1,5 +1,6 @@
 //! Clock, percentiles, memory and pinning: the tools every part of the harness measures with.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -184,6 +185,26 @@ impl Polluter {
         }
         std::hint::black_box(&self.0);
     }
+}
+
+static ASK: AtomicBool = AtomicBool::new(false);
+
+/// From now on, [`quiet`] waits for a line on the standard input.
+pub fn ask_before_measuring() {
+    ASK.store(true, Ordering::Relaxed);
+}
+
+/// Measures something. Whoever shares the machine can be asked to hold still for as long as it
+/// takes: building the indexes takes minutes, measuring them seconds.
+pub fn quiet<T>(what: &str, measure: impl FnOnce() -> T) -> T {
+    if !ASK.load(Ordering::Relaxed) {
+        return measure();
+    }
+    eprintln!("ready: {what}");
+    std::io::stdin().read_line(&mut String::new()).expect("standard input is readable");
+    let found = measure();
+    eprintln!("done: {what}");
+    found
 }
 
 /// Pins the calling thread to one processor (modulo the number there is).
