@@ -67,14 +67,14 @@ def run(*command):
 def machine():
     fields = dict(re.findall(r"^(.+?)\s*:\s*(.+)$", run("lscpu"), re.M))
     memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1))
-    caches = ", ".join(f"{level} {fields[level]}" for level in ("L2", "L3") if level in fields)
+    caches = ", ".join(f"{name} {fields[name]}" for name in ("L2 cache", "L3 cache") if name in fields)
     pages = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
     huge = re.search(r"\[(\w+)\]", pages.read_text()).group(1) if pages.exists() else "unknown"
     model = f"family {fields.get('CPU family', '?')} model {fields.get('Model', '?')}"
     return (
         f"{fields.get('Model name', fields.get('Architecture'))} ({model}), {os.cpu_count()} processors"
         f"{', virtual machine' if 'Hypervisor vendor' in fields else ''}, {caches}, {memory / 2**20:.0f} GiB memory, "
-        f"Linux {os.uname().release}, transparent huge pages: {huge}"
+        f"Linux {os.uname().release.split('-')[0]}, transparent huge pages: {huge}"
     )
 
 
@@ -101,6 +101,7 @@ def document(result):
                 "- Peers: " + ", ".join(f"`{name}` {version}" for name, version in about.get("peers", {}).items()),
             ]
         ),
+        *([about["note"]] if "note" in about else []),
         "## Targets",
         targets(result),
         "## What is not better",
