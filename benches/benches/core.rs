@@ -19,7 +19,7 @@ fn addressing(c: &mut Criterion) {
     for (name, format) in formats {
         let format = format.expect("a legal format");
         group.bench_function(name, |b| {
-            b.iter(|| keys.iter().for_each(|&key| drop(black_box(format.address(key)))));
+            b.iter(|| keys.iter().for_each(|&key| _ = black_box(format.address(key))));
         });
     }
     group.finish();

@@ -85,7 +85,7 @@ pub(crate) mod unsubscribe {
 }
 
 structure! {
-    /// The format follows only with the reason [`reason::FORMAT_MISMATCH`](super::reason).
+    /// The format follows only with the reason `reason::FORMAT_MISMATCH`.
     reject: 64 {
         0 8 CONSUMER "consumer",
         8 8 EPOCH "epoch",
@@ -98,7 +98,7 @@ structure! {
 }
 
 structure! {
-    /// What follows a [`reject`](super::reject) because of the format.
+    /// What follows a `reject` because of the format.
     reject_format: 20 {
         0 20 FORMAT "format",
     }

@@ -27,8 +27,8 @@ const SEGMENT_KEYS: u64 = SEGMENT_LINES as u64 * 64 / 10;
 /// Keys per line, on average, below which a segment shrinks.
 const SPARSE: usize = 1;
 
-/// Hashes with counts 1 to 255. Searches take the keyed hash of the block hash, made once by
-/// the caller by [`KeyedHash::hash`] and shared by all sets.
+/// Hashes with counts 1 to 255. Searches take the scrambled block hash, made
+/// once per command by the caller and shared by all sets.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedSet {
     /// In the order of the keys.
