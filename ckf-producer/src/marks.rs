@@ -153,7 +153,7 @@ mod tests {
             let mut oracle = BTreeSet::new();
             for (number, op) in ops {
                 if op == 0 {
-                    let mut drained = std::vec::Vec::new();
+                    let mut drained = Vec::new();
                     marks.drain(|mark| drained.push(mark));
                     prop_assert!(drained.into_iter().eq(core::mem::take(&mut oracle)));
                 } else {

@@ -1,6 +1,6 @@
 //! How queries search: the same rows, two orders of looking at them.
 //!
-//! [`walk`] looks at every position in turn; [`jump`] at few, many at a time. Both are generic over
+//! [`walk()`] looks at every position in turn; [`Jump`] at few, many at a time. Both are generic over
 //! the width of a row and the backend of the row scan, and write depths into plain arrays; what is
 //! captured before and checked after is the business of [`query`](crate::query).
 

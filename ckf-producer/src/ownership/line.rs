@@ -166,8 +166,8 @@ mod tests {
             prop_assert_eq!(line.find(Key(key)), found);
             prop_assert_eq!(line.free_slot(), counts.iter().position(|&count| count == 0));
             prop_assert_eq!(line.passed(), passed);
-            for slot in 0..LINE_SLOTS {
-                prop_assert_eq!(line.count(slot), counts[slot]);
+            for (slot, &count) in counts.iter().enumerate() {
+                prop_assert_eq!(line.count(slot), count);
             }
         }
     }

@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn two_digits_hold_the_most_members() {
-        assert!(crate::PoolConfig::MAX_MEMBERS <= Refcounts::MAX_OWNERS);
+        const { assert!(crate::PoolConfig::MAX_MEMBERS <= Refcounts::MAX_OWNERS) };
         assert_eq!(class(crate::PoolConfig::MAX_MEMBERS), CLASSES - 1);
     }
 }
