@@ -33,14 +33,13 @@ const CATALOGS: usize = 64;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 type Update = Result<proto::FilterUpdate, Status>;
+/// The producer that a subscriber expects, and where its updates are to be had.
+type Join = (proto::ProducerIdentity, oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>);
 
 /// One pool: its follower's task, and who runs now.
 #[derive(Clone, Debug)]
 struct Hub {
-    joins: mpsc::Sender<(
-        proto::ProducerIdentity,
-        oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>,
-    )>,
+    joins: mpsc::Sender<Join>,
     producer: watch::Receiver<Option<proto::ProducerIdentity>>,
     handle: PoolHandle,
 }
@@ -238,8 +237,6 @@ struct HubTask {
     handle: PoolHandle,
     clock: Clock,
 }
-
-type Join = (proto::ProducerIdentity, oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>);
 
 impl HubTask {
     async fn run(mut self, mut joining: mpsc::Receiver<Join>) {
