@@ -177,7 +177,7 @@ impl Importer {
         Ok(batch.parts.iter().map(|part| self.frame(part)).collect())
     }
 
-    fn heartbeat(&mut self, update: &proto::FilterUpdate) -> Result<Vec<Bytes>, ContractError> {
+    fn heartbeat(&self, update: &proto::FilterUpdate) -> Result<Vec<Bytes>, ContractError> {
         let last = self.sequence.unwrap_or(0);
         self.expect(last, update.base_sequence)?;
         self.expect(last, update.sequence)?;

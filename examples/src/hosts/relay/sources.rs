@@ -42,7 +42,7 @@ impl Roster {
     }
 
     /// Follows the file until the process ends.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
         if self.file.is_none() {
             return;
         }
@@ -68,7 +68,7 @@ impl Roster {
         Some(wanted)
     }
 
-    async fn follow(&mut self, wanted: Option<BTreeSet<SourceSpec>>) {
+    async fn follow(&self, wanted: Option<BTreeSet<SourceSpec>>) {
         let Some(wanted) = wanted else { return };
         let watched: BTreeSet<_> = lock(&self.watched).keys().cloned().collect();
         // First those that go: another source may take over the same member.

@@ -179,7 +179,7 @@ impl Watcher {
     }
 
     /// All batches that the engine still has, from number `from` on; `None` without an answer.
-    async fn replay(&mut self, from: u64) -> Option<Vec<(u64, Bytes)>> {
+    async fn replay(&self, from: u64) -> Option<Vec<(u64, Bytes)>> {
         self.counters.replays.up();
         let endpoint = format!("tcp://{}", self.spec.replay.as_ref()?);
         let answer = replay(&endpoint, from).await;
