@@ -37,7 +37,8 @@ done < <(git ls-files '*.rs' | xargs wc -l)
 
 # Each of the ten stops is one file that says so in its first line.
 for stop in 1 2 3 4 5 6 7 8 9 10; do
-    count=$(grep -lE "^//! Stop $stop[:.]" -r ckf-*/src | wc -l)
-    [ "$count" -eq 1 ] || complain "stop $stop is claimed by $count files"
+    count=$({ grep -lE "^//! Stop $stop[:,]" -r ckf-*/src || true; } | wc -l)
+    # Stop 6 has a write side and a read side.
+    [ "$count" -eq $((stop == 6 ? 2 : 1)) ] || complain "stop $stop is claimed by $count files"
 done
 exit $fail
