@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 cargo build --quiet --manifest-path ci/no-std/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/no-std"
 for target in thumbv7em-none-eabihf riscv32imac-unknown-none-elf x86_64-unknown-none; do
     if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
-        cargo build --quiet -p ckf-core -p ckf-protocol -p ckf-producer --target "$target"
+        cargo build --quiet --no-default-features -p ckf-core -p ckf-protocol -p ckf-producer --target "$target"
         echo "built for $target"
         exit 0
     fi

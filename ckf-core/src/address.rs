@@ -5,10 +5,7 @@ use core::num::NonZeroU16;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::{BlockHash, Format, Indexing};
-
-/// 2^64 divided by the golden ratio, odd.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+use crate::{BlockHash, Format, GOLDEN_GAMMA, Indexing};
 
 /// The non-zero 16 bits that stand for a block in the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,12 +91,13 @@ impl Format {
         BucketIndex(match self.indexing() {
             Indexing::AnyCount => {
                 // first + second = sum (mod count), so each is the mirror of the other.
-                let sum = scale(u64::from(fingerprint.get()).wrapping_mul(GOLDEN), count);
+                let sum = scale(u64::from(fingerprint.get()).wrapping_mul(GOLDEN_GAMMA), count);
                 if sum >= bucket.0 { sum - bucket.0 } else { sum + count - bucket.0 }
             }
             Indexing::PowerOfTwo => {
                 let bytes = fingerprint.get().to_le_bytes();
-                let step = xxh3_64_with_seed(&bytes, self.seed() ^ GOLDEN) as u32 & (count - 1);
+                let step =
+                    xxh3_64_with_seed(&bytes, self.seed() ^ GOLDEN_GAMMA) as u32 & (count - 1);
                 bucket.0 ^ step.max(1)
             }
         })

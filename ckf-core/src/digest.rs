@@ -8,7 +8,7 @@
 
 use core::fmt;
 
-use crate::{BucketImage, Change};
+use crate::{BucketImage, Change, GOLDEN_GAMMA, mix64};
 
 /// Digest of a table's words. Tables of one format with equal words have equal digests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -59,10 +59,7 @@ const fn share(index: u32, image: BucketImage) -> u64 {
     if image.get() == 0 {
         return 0;
     }
-    let mut x = image.get().wrapping_add((index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    mix64(image.get().wrapping_add((index as u64 + 1).wrapping_mul(GOLDEN_GAMMA)))
 }
 
 impl fmt::Debug for TableDigest {

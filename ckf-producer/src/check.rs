@@ -1,6 +1,6 @@
 //! The invariant check: is the exact state what it must be, and the filter its projection?
 
-use ckf_core::{Fingerprint, TableDigest};
+use ckf_core::{Fingerprint, GOLDEN_GAMMA, TableDigest, mix64};
 
 use crate::Pool;
 use crate::error::Violation;
@@ -105,10 +105,7 @@ impl Pool {
     }
 }
 
-/// Scatters 64 bits (finaliser of SplitMix64), so that sums of different sets differ.
+/// Scatters 64 bits, 0 included, so that sums of different sets differ.
 fn mix(value: u64) -> u64 {
-    let mut x = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    mix64(value.wrapping_add(GOLDEN_GAMMA))
 }

@@ -1,4 +1,8 @@
 //! Exact KV block ownership of one data center, projected into a cuckoo filter and published.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `std` (default) | checksums of frames by the CPU's own instruction where it has one; no API, no other behaviour |
 
 #![no_std]
 #![forbid(unsafe_code)]

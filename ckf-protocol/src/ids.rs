@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
-use ckf_core::Format;
+use ckf_core::{Format, GOLDEN_GAMMA, mix64};
 
 use crate::error::LaneError;
 
@@ -240,12 +240,9 @@ impl fmt::Debug for LeaseId {
     }
 }
 
-/// A bijection of the 64-bit numbers that leaves no trace of order (finaliser of SplitMix64).
+/// A bijection of the 64-bit numbers that leaves no trace of order.
 const fn mix(value: u64) -> u64 {
-    let mut x = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    mix64(value.wrapping_add(GOLDEN_GAMMA))
 }
 
 /// What a subscriber wants to read: anything else is refused, not adapted to.

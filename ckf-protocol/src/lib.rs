@@ -58,6 +58,7 @@ extern crate std;
 mod checksum;
 mod codec;
 mod control;
+mod counts;
 mod delta;
 mod delta_writer;
 mod error;

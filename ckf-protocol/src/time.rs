@@ -23,6 +23,19 @@ impl Millis {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// How long to wait before the next try after `failures` earlier ones: this span, doubled by
+    /// each of them and at most `longest`, of which the upper half is random. At least 1 ms.
+    ///
+    /// `random` is any 64 evenly spread bits, others for each try and each of those that may fail at
+    /// the same moment, so that they do not come back in one instant.
+    #[must_use]
+    pub fn back_off(self, longest: Self, failures: u32, random: u64) -> Self {
+        let doubled = self.0.saturating_mul(1 << failures.min(63));
+        let full = doubled.clamp(1, longest.0.max(1));
+        let offset = (u128::from(random) * u128::from(full / 2 + 1)) >> 64;
+        Self(full - full / 2 + offset as u64)
+    }
 }
 
 /// A point in time: milliseconds since a start that the host chooses once per process.
@@ -73,6 +86,22 @@ impl Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn back_off_doubles_to_its_longest_and_spreads_over_the_upper_half() {
+        let (first, longest) = (Millis::new(100), Millis::new(10_000));
+        for failures in (0..100).chain([u32::MAX]) {
+            let full = (100u64 << failures.min(20)).min(10_000);
+            let wait = |random| first.back_off(longest, failures, random).get();
+            assert_eq!((wait(0), wait(u64::MAX)), (full - full / 2, full));
+            assert_eq!(wait(u64::MAX / 2), full * 3 / 4);
+        }
+        assert_eq!(Millis::new(0).back_off(Millis::new(0), 0, u64::MAX).get(), 1);
+        assert_eq!(Millis::new(1).back_off(Millis::new(1), 63, 0).get(), 1);
+        let most = Millis::new(u64::MAX);
+        assert_eq!(most.back_off(most, 1, 0).get(), u64::MAX / 2 + 1);
+        assert_eq!(most.back_off(most, 1, u64::MAX).get(), u64::MAX);
+    }
 
     #[test]
     fn arithmetic_stops_at_the_ends() {

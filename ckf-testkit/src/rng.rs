@@ -1,5 +1,7 @@
 //! A small seeded generator, so that every run can be repeated from one number.
 
+use ckf_core::{GOLDEN_GAMMA, mix64};
+
 /// SplitMix64 (Steele, Lea, Flood 2014). Not for secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng(u64);
@@ -18,11 +20,8 @@ impl Rng {
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
+        self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
+        mix64(self.0)
     }
 
     /// A number in `0..bound`; 0 for a bound of 0. The bias is below `bound / 2^64`.

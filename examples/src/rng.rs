@@ -1,5 +1,7 @@
 //! A small seeded generator (SplitMix64), so that every run can be repeated exactly.
 
+use ckf_core::{GOLDEN_GAMMA, mix64};
+
 /// SplitMix64: one `u64` of state, full period, the same sequence on every machine.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
@@ -7,13 +9,13 @@ pub struct Rng(u64);
 impl Rng {
     /// A generator whose whole sequence is fixed by `seed` and `stream`; streams are independent.
     pub fn new(seed: u64, stream: u64) -> Self {
-        Self(mix(seed) ^ mix(stream.wrapping_add(0x5EED)))
+        Self(mix64(seed) ^ mix64(stream.wrapping_add(0x5EED)))
     }
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.0)
+        self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
+        mix64(self.0)
     }
 
     /// A number in `0..bound`; 0 when `bound` is 0. The bias of at most `bound / 2^64` is of no
@@ -32,13 +34,6 @@ impl Rng {
         // 53 bits fill a double's mantissa, so the draw is in [0, 1).
         ((self.next_u64() >> 11) as f64) < p * (1_u64 << 53) as f64
     }
-}
-
-/// A bijection on `u64` that spreads every input bit over the whole output.
-pub fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

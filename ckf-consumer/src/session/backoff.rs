@@ -1,6 +1,7 @@
-//! How long to wait after a failure: doubling, bounded, spread by a seeded jitter so that many
-//! lanes that lost the same producer do not come back in one instant.
+//! How long to wait after a failure: spread by a seeded jitter, so that many lanes that lost the
+//! same producer do not come back in one instant.
 
+use ckf_core::{GOLDEN_GAMMA, mix64};
 use ckf_protocol::Millis;
 
 /// Failures so far and the state of the jitter's generator (SplitMix64).
@@ -20,22 +21,12 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// The wait after one more failure: `min` doubled by each earlier one and at most `max`, of
-    /// which the upper half is random. At least 1 ms.
-    pub(super) fn next(&mut self, min: Millis, max: Millis) -> Millis {
-        let doubled = min.get().saturating_mul(1 << self.failures.min(63));
+    /// The wait after one more failure, see [`Millis::back_off`].
+    pub(super) fn next(&mut self, first: Millis, longest: Millis) -> Millis {
+        self.random = self.random.wrapping_add(GOLDEN_GAMMA);
+        let wait = first.back_off(longest, self.failures, mix64(self.random));
         self.failures = self.failures.saturating_add(1);
-        let full = doubled.clamp(1, max.get().max(1));
-        let low = full - full / 2;
-        Millis::new(low + self.draw() % (full - low + 1))
-    }
-
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.random;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
+        wait
     }
 }
 
@@ -44,24 +35,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_to_the_bound_and_differ_between_seeds() {
-        let (min, max) = (Millis::new(100), Millis::new(10_000));
+    fn waits_double_until_reset_and_differ_between_seeds() {
+        let (first, longest) = (Millis::new(100), Millis::new(10_000));
         let waits = |seed| {
             let mut backoff = Backoff::new(seed);
-            [(); 200].map(|()| backoff.next(min, max).get())
+            [(); 20].map(|()| backoff.next(first, longest).get())
         };
         for seed in 0..50 {
-            let waits = waits(seed);
-            for (i, wait) in waits.into_iter().enumerate() {
-                let full = (100u64 << i.min(20)).min(10_000);
+            for (i, wait) in waits(seed).into_iter().enumerate() {
+                let full = (100u64 << i).min(10_000);
                 assert!((full / 2..=full).contains(&wait), "{i}: {wait}");
             }
         }
         assert_ne!(waits(1), waits(2));
         assert_eq!(waits(1), waits(1));
         let mut backoff = Backoff::new(1);
-        assert_eq!(backoff.next(Millis::new(1), Millis::new(1)).get(), 1);
-        let most = Millis::new(u64::MAX);
-        assert!(backoff.next(most, most).get() >= u64::MAX / 2);
+        let mut next = || backoff.next(first, longest).get();
+        assert!((0..9).map(|_| next()).max() > Some(200));
+        backoff.reset();
+        assert!(backoff.next(first, longest).get() <= 100);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use ckf_protocol::{DecodeError, ProducerIdentity, RejectReason, RetireReason, Sequence};
+use ckf_protocol::{DecodeError, ProducerIdentity, RejectReason, RetireReason, Sequence, counts};
 
 /// What became of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,39 +131,6 @@ pub enum SessionEvent {
         /// Whether queries could use the lane until then.
         was_ready: bool,
     },
-}
-
-/// Declares counters by reason: a field for each, `count`, `total`, and sums over several owners.
-macro_rules! counts {
-    ($(#[$doc:meta])* $name:ident of $reason:ident {
-        $($(#[$field_doc:meta])* $field:ident: $pattern:pat,)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: u64,)*
-        }
-
-        impl $name {
-            pub(super) fn count(&mut self, reason: $reason) {
-                match reason {
-                    $($pattern => self.$field += 1,)*
-                }
-            }
-
-            /// All of them.
-            pub fn total(&self) -> u64 {
-                0 $(+ self.$field)*
-            }
-        }
-
-        impl AddAssign for $name {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$field += other.$field;)*
-            }
-        }
-    };
 }
 
 counts! {

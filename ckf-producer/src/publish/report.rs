@@ -1,8 +1,8 @@
 //! What publication tells its host: the fate of requests, events, reasons and counters.
 
-use core::ops::AddAssign;
-
-use ckf_protocol::{DecodeError, Frame, Kind, LeaseId, LeaseTerms, RejectReason, RetireReason};
+use ckf_protocol::{
+    DecodeError, Frame, Kind, LeaseId, LeaseTerms, RejectReason, RetireReason, counts,
+};
 
 use super::SubscriberId;
 use crate::PoolEvent;
@@ -92,39 +92,6 @@ pub enum ProducerEvent {
         /// Why.
         reason: RejectReason,
     },
-}
-
-/// Declares counters by reason: a field for each, `count`, `total`, and sums over several owners.
-macro_rules! counts {
-    ($(#[$doc:meta])* $name:ident of $reason:ident {
-        $($(#[$field_doc:meta])* $field:ident: $pattern:pat,)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name {
-            $($(#[$field_doc])* pub $field: u64,)*
-        }
-
-        impl $name {
-            pub(super) fn count(&mut self, reason: $reason) {
-                match reason {
-                    $($pattern => self.$field += 1,)*
-                }
-            }
-
-            /// All of them.
-            pub fn total(&self) -> u64 {
-                0 $(+ self.$field)*
-            }
-        }
-
-        impl AddAssign for $name {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$field += other.$field;)*
-            }
-        }
-    };
 }
 
 counts! {

@@ -1,5 +1,6 @@
 //! What a host decides about source streams.
 
+use ckf_core::{GOLDEN_GAMMA, mix64};
 use ckf_protocol::Millis;
 use thiserror::Error;
 
@@ -147,7 +148,8 @@ impl SourceConfig {
     }
 
     /// How long to wait for an answer before asking again: `first`, then twice as long each time
-    /// up to `longest`, each by up to a quarter shorter or longer.
+    /// up to `longest`; the upper half of each span is random, so that members that lost the same
+    /// event do not ask again at the same moment.
     ///
     /// # Errors
     /// [`SourceConfigError::BackOff`] for a first span of 0 or one above `longest`.
@@ -232,14 +234,9 @@ impl SourceConfig {
 
     /// How long to wait after the question number `attempt` (1, 2, ...) of a member.
     pub(super) fn back_off(&self, salt: u64, attempt: u32) -> Millis {
-        let doubled = 1u64.checked_shl(attempt.saturating_sub(1)).unwrap_or(u64::MAX);
-        let span = self.first_back_off.get().saturating_mul(doubled);
-        let span = span.min(self.longest_back_off.get());
-        // Between three and five quarters of the span, so that members that lost the same event
-        // do not ask again at the same moment.
-        let spread = mix(self.seed ^ mix(salt ^ u64::from(attempt)));
-        let offset = ((u128::from(span / 2 + 1) * u128::from(spread)) >> 64) as u64;
-        Millis::new((span - span / 4).saturating_add(offset))
+        let own = mix64(salt.wrapping_add(GOLDEN_GAMMA)) ^ u64::from(attempt);
+        let random = mix64(self.seed ^ mix64(own.wrapping_add(GOLDEN_GAMMA)));
+        self.first_back_off.back_off(self.longest_back_off, attempt.saturating_sub(1), random)
     }
 }
 
@@ -279,14 +276,6 @@ impl PoolSourcesConfig {
     }
 }
 
-/// Finaliser of SplitMix64.
-fn mix(value: u64) -> u64 {
-    let mut x = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,7 +288,7 @@ mod tests {
         for salt in 0..200 {
             for (attempt, span) in [(1, 100), (2, 200), (4, 800), (5, 1000), (u32::MAX, 1000)] {
                 let wait = config.back_off(salt, attempt).get();
-                assert!((span * 3 / 4..=span * 5 / 4).contains(&wait), "{attempt}: {wait}");
+                assert!((span / 2..=span).contains(&wait), "{attempt}: {wait}");
                 assert_eq!(wait, config.back_off(salt, attempt).get(), "repeatable");
                 seen.insert((attempt, wait));
             }
