@@ -45,7 +45,7 @@ impl BucketImage {
 
     /// Top bits of the slots that hold `fingerprint`.
     #[inline]
-    const fn matches(self, fingerprint: Fingerprint) -> u64 {
+    pub(crate) const fn matches(self, fingerprint: Fingerprint) -> u64 {
         zero_slots(self.0 ^ (fingerprint.get() as u64 * ONES))
     }
 
@@ -100,6 +100,12 @@ impl BucketImage {
         Self(self.0 & !(0xFFFF << shift) | (fingerprint.get() as u64) << shift)
     }
 
+    /// The image with slot `slot` (modulo 4) empty.
+    #[inline]
+    pub const fn without_slot(self, slot: u32) -> Self {
+        Self(self.0 & !(0xFFFF << ((slot % 4) * 16)))
+    }
+
     /// The four slots, slot 0 first.
     pub fn slots(self) -> impl Iterator<Item = Option<Fingerprint>> {
         (0..4).map(move |slot| self.slot(slot))
@@ -151,6 +157,9 @@ mod tests {
                 for (i, kept) in image.slots().enumerate() {
                     prop_assert_eq!(kept.map_or(0, Fingerprint::get), slots[i]);
                     prop_assert_eq!(image.with_slot(i as u32, fingerprint).slot(i as u32), Some(fingerprint));
+                    let emptied = image.without_slot(i as u32);
+                    prop_assert_eq!(emptied.slot(i as u32), None);
+                    prop_assert_eq!(kept.map_or(emptied, |kept| emptied.with_slot(i as u32, kept)), image);
                 }
             }
         }

@@ -53,13 +53,13 @@ impl TableDigest {
     }
 }
 
-/// What one bucket adds to the sum; an empty one adds nothing.
+/// What one bucket adds to the sum; an empty one adds nothing. Free of branches: whether a bucket
+/// is empty cannot be guessed.
 #[inline]
 const fn share(index: u32, image: BucketImage) -> u64 {
-    if image.get() == 0 {
-        return 0;
-    }
+    let taken = (image.get() != 0) as u64;
     mix64(image.get().wrapping_add((index as u64 + 1).wrapping_mul(GOLDEN_GAMMA)))
+        & taken.wrapping_neg()
 }
 
 impl fmt::Debug for TableDigest {

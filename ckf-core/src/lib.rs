@@ -63,4 +63,4 @@ pub use format::{Format, Indexing};
 pub use key::{BlockHash, EngineBlockId, LocalHash};
 pub use mix::{GOLDEN_GAMMA, mix64};
 pub use sizing::Sizing;
-pub use table::{Change, Table};
+pub use table::{Change, Copies, SlotIndex, Table};

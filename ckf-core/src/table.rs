@@ -29,6 +29,80 @@ pub struct Change {
     pub after: BucketImage,
 }
 
+impl Change {
+    /// The slot that differs; a change of a table is always one of one slot.
+    #[inline]
+    pub fn slot(&self) -> SlotIndex {
+        let differs = (self.before.get() ^ self.after.get()).trailing_zeros() / 16;
+        SlotIndex { bucket: self.bucket, slot: differs as u8 & 3 }
+    }
+}
+
+/// One slot of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotIndex {
+    bucket: BucketIndex,
+    slot: u8,
+}
+
+impl SlotIndex {
+    /// Its bucket.
+    #[inline]
+    pub fn bucket(self) -> BucketIndex {
+        self.bucket
+    }
+
+    /// Its place within the bucket, 0 to 3.
+    #[inline]
+    pub fn within(self) -> usize {
+        usize::from(self.slot)
+    }
+}
+
+/// The slots that hold a fingerprint in its candidate buckets, 0 to 8 of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Copies {
+    buckets: [BucketIndex; 2],
+    /// Top bits of the slots, by bucket.
+    slots: [u64; 2],
+}
+
+impl Copies {
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.slots[0] | self.slots[1] == 0
+    }
+
+    /// The only one, if there is exactly one. Cheaper than a walk; free of branches until the end.
+    #[inline]
+    pub fn single(&self) -> Option<SlotIndex> {
+        let [first, second] = self.slots;
+        // Slots of the second bucket are told apart by the bit below.
+        let all = first | second >> 1;
+        if all == 0 || all & (all - 1) != 0 {
+            return None;
+        }
+        let bucket = if first != 0 { self.buckets[0] } else { self.buckets[1] };
+        Some(SlotIndex { bucket, slot: (all.trailing_zeros() / 16) as u8 })
+    }
+}
+
+impl Iterator for Copies {
+    type Item = SlotIndex;
+
+    #[inline]
+    fn next(&mut self) -> Option<SlotIndex> {
+        let at = usize::from(self.slots[0] == 0);
+        let slots = self.slots[at];
+        if slots == 0 {
+            return None;
+        }
+        self.slots[at] = slots & (slots - 1);
+        Some(SlotIndex { bucket: self.buckets[at], slot: (slots.trailing_zeros() / 16) as u8 })
+    }
+}
+
 impl Table {
     /// An empty table. Takes eight bytes a bucket.
     ///
@@ -100,6 +174,18 @@ impl Table {
         first + self.image(address.second).copies(address.fingerprint)
     }
 
+    /// Where the copies counted by [`copies`](Self::copies) lie. Valid until the table changes.
+    #[inline]
+    pub fn find(&self, address: &Address) -> Copies {
+        let Address { fingerprint, first, second } = *address;
+        let of_second = self.image(second).matches(fingerprint);
+        let slots = [
+            self.image(first).matches(fingerprint),
+            if first == second { 0 } else { of_second },
+        ];
+        Copies { buckets: [first, second], slots }
+    }
+
     /// Stores one copy. `on_change` hears of each bucket that changed, in the order of the writes;
     /// a bucket in the middle of a relocation is heard of twice. Returns the number of residents
     /// that had to move, 0 in most cases.
@@ -115,30 +201,34 @@ impl Table {
     ) -> Result<u32, Full> {
         let (first, second) = (self.image(address.first), self.image(address.second));
         // The emptier bucket first: a more even table needs fewer relocations later.
-        let bucket =
-            if second.occupied() < first.occupied() { address.second } else { address.first };
-        let mut moves = 0;
-        if !self.put(bucket, address, &mut on_change) {
-            let plan = plan(&self.format, &self.words, address).ok_or(Full)?;
-            self.relocate(&plan, &mut on_change);
-            self.put(plan.target(), address, &mut on_change);
-            moves = plan.moves().len() as u32;
-        }
+        let (bucket, image) = if second.occupied() < first.occupied() {
+            (address.second, second)
+        } else {
+            (address.first, first)
+        };
+        let Some(after) = image.with(address.fingerprint) else {
+            return self.insert_by_relocation(address, &mut on_change);
+        };
+        self.write(bucket, after, &mut on_change);
         self.stored += 1;
-        Ok(moves)
+        Ok(0)
     }
 
-    /// Writes the fingerprint to `bucket`; `false`, and nothing written, when it is full.
-    #[inline]
-    fn put(
+    /// Makes room by moving residents, then stores.
+    #[cold]
+    fn insert_by_relocation(
         &mut self,
-        bucket: BucketIndex,
         address: &Address,
         on_change: &mut impl FnMut(Change),
-    ) -> bool {
-        let Some(after) = self.image(bucket).with(address.fingerprint) else { return false };
-        self.write(bucket, after, on_change);
-        true
+    ) -> Result<u32, Full> {
+        let plan = plan(&self.format, &self.words, address).ok_or(Full)?;
+        self.relocate(&plan, on_change);
+        let Some(after) = self.image(plan.target()).with(address.fingerprint) else {
+            unreachable!("a plan makes room in its target")
+        };
+        self.write(plan.target(), after, on_change);
+        self.stored += 1;
+        Ok(plan.moves().len() as u32)
     }
 
     /// Makes the moves of a plan. Each resident is written to its new bucket before its slot is
@@ -151,9 +241,9 @@ impl Table {
                 resident.and_then(|resident| Some((resident, self.image(step.to).with(resident)?)));
             let Some((resident, to)) = room else { unreachable!("a plan fits its own table") };
             self.write(step.to, to, on_change);
-            let left = from.get() & !(0xFFFF << (u32::from(step.slot) * 16));
-            debug_assert_eq!(from.copies(resident), BucketImage::new(left).copies(resident) + 1);
-            self.write(step.from, BucketImage::new(left), on_change);
+            let left = from.without_slot(u32::from(step.slot));
+            debug_assert_eq!(from.copies(resident), left.copies(resident) + 1);
+            self.write(step.from, left, on_change);
         }
     }
 
@@ -173,6 +263,20 @@ impl Table {
             return true;
         }
         false
+    }
+
+    /// Empties the slot and says what changed; a slot that is empty stays so. For callers that tell
+    /// equal fingerprints apart by the slots that they lie in.
+    ///
+    /// # Panics
+    /// When `slot` comes from a larger format.
+    #[inline]
+    pub fn vacate(&mut self, slot: SlotIndex) -> Change {
+        let before = self.image(slot.bucket);
+        let after = before.without_slot(u32::from(slot.slot));
+        self.words[slot.bucket.to_usize()] = after.get();
+        self.stored -= u64::from(before != after);
+        Change { bucket: slot.bucket, before, after }
     }
 
     #[inline]
@@ -267,6 +371,34 @@ mod tests {
             assert_eq!(table.copies(&address), 3);
         }
         assert!(seen > 150, "mirrors exist for nearly all counts: {seen}");
+    }
+
+    /// Slots found are those that hold the fingerprint, and a vacated one is what a removal takes.
+    #[test]
+    fn f28_copies_are_found_slot_by_slot() {
+        for count in [2, 3, 4, 5] {
+            let format = Format::any_count(count, 9).unwrap();
+            let (mut table, accepted, _) = filled(format);
+            for hash in accepted {
+                let address = format.address(hash);
+                let copies: Vec<_> = table.find(&address).collect();
+                assert_eq!(copies.len() as u32, table.copies(&address));
+                assert_eq!(table.find(&address).is_empty(), copies.is_empty());
+                let single = (copies.len() == 1).then(|| copies[0]);
+                assert_eq!(table.find(&address).single(), single);
+                for slot in &copies {
+                    let held = table.image(slot.bucket()).slot(slot.within() as u32);
+                    assert_eq!(held, Some(address.fingerprint));
+                }
+                let (last, stored) = (copies[copies.len() - 1], table.stored());
+                let change = table.vacate(last);
+                assert_eq!((change.slot(), table.stored()), (last, stored - 1));
+                assert_eq!(table.find(&address).count(), copies.len() - 1);
+                let again = table.vacate(last);
+                assert_eq!((again.before, table.stored()), (again.after, stored - 1));
+            }
+            assert!(table.words().iter().all(|&word| word == 0));
+        }
     }
 
     #[test]

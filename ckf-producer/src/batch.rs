@@ -46,7 +46,7 @@ impl Pool {
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let (table, dirty) = (&self.projection.table, &mut self.projection.dirty);
         let (mut digest, mut len) = (base.digest, 0);
-        dirty.visit(table, |change| {
+        dirty.list(table, |change| {
             digest = digest.changed(change);
             len += 1;
         });

@@ -1,10 +1,11 @@
 //! The invariant check: is the exact state what it must be, and the filter its projection?
 
-use ckf_core::{Fingerprint, GOLDEN_GAMMA, TableDigest, mix64};
+use ckf_core::{Address, GOLDEN_GAMMA, TableDigest, mix64};
 
 use crate::Pool;
 use crate::error::Violation;
 use crate::ownership::Key;
+use crate::tags::Tag;
 
 impl Pool {
     /// Checks every invariant of the pool and fences it when one does not hold.
@@ -26,72 +27,82 @@ impl Pool {
         verdict.inspect_err(|&violation| self.fence(violation))
     }
 
-    /// Members' sets and refcounts are sound and tell the same.
+    /// Members' sets and counts are sound and tell the same, and blocks that are not counted have
+    /// one owner.
     fn check_ownership(&self) -> Result<(), Violation> {
-        let (ownership, refcounts) = (&self.ownership, self.ownership.refcounts());
-        if !refcounts.is_consistent() {
+        let (ownership, projection) = (&self.ownership, &self.projection);
+        let (shared, omitted) = (projection.shared(), projection.omitted());
+        if !shared.is_consistent() || !ownership.is_consistent() {
             return Err(Violation::Refcounts);
         }
         let (mut owned, mut counted) = (0u64, 0u64);
-        for (member, blocks) in ownership.members() {
+        for (member, at, blocks) in ownership.members() {
             if blocks.len() == 0 || !blocks.is_consistent() || blocks.iter().any(|b| b.count != 1) {
                 return Err(Violation::MemberSet { member });
             }
             for held in blocks.iter() {
-                if refcounts.find(held.key).is_none() {
+                if projection.counted(held.key).is_some() {
+                    owned = owned.wrapping_add(mix(held.key.get()));
+                    continue;
+                }
+                let address = self.address(held.key);
+                let mut others = projection.suspects(&address).filter(|&other| other != at);
+                if others.any(|other| ownership.owns(other, held.key)) {
                     return Err(Violation::Edges);
                 }
-                owned = owned.wrapping_add(mix(held.key.get()));
             }
         }
-        for held in refcounts.iter() {
-            let owners = u64::from(refcounts.owners(held.key));
-            counted = counted.wrapping_add(owners.wrapping_mul(mix(held.key.get())));
+        for held in shared.iter().chain(omitted.iter()) {
+            counted = counted.wrapping_add(u64::from(held.count).wrapping_mul(mix(held.key.get())));
         }
         if owned == counted { Ok(()) } else { Err(Violation::Edges) }
     }
 
-    /// Every omitted block is owned.
+    /// No block is both omitted and in the filter.
     fn check_omissions(&self) -> Result<(), Violation> {
-        let omitted = self.projection.omitted();
-        let owned = |key| self.ownership.refcounts().find(key).is_some();
-        let sound = omitted.is_consistent() && omitted.iter().all(|held| owned(held.key));
+        let (shared, omitted) = (self.projection.shared(), self.projection.omitted());
+        let sound = omitted.is_consistent() && omitted.iter().all(|b| shared.owners(b.key) == 0);
         if sound { Ok(()) } else { Err(Violation::Omissions) }
     }
 
     /// The filter holds the fingerprints of all owned blocks but the omitted ones, each in one of
-    /// its two buckets.
+    /// its two buckets and with the tag of its owner.
     fn check_filter(&self) -> Result<(), Violation> {
-        let (table, format) = (&self.projection.table, self.format());
-        let copy = |bucket, fingerprint: Fingerprint| {
-            let other = format.alternate(bucket, fingerprint);
-            let pair =
-                u64::from(bucket.min(other).get()) << 32 | u64::from(bucket.max(other).get());
-            mix(pair ^ mix(u64::from(fingerprint.get())))
-        };
-        let block = |key: Key| {
-            let address = format.address(self.ownership.scramble().block(key));
-            copy(address.first, address.fingerprint)
+        let (table, format, projection) = (&self.projection.table, self.format(), &self.projection);
+        let copy = |address: &Address, tag: Tag| {
+            let (low, high) =
+                (address.first.min(address.second), address.first.max(address.second));
+            let pair = u64::from(low.get()) << 32 | u64::from(high.get());
+            let owner = tag.owner().map_or(1 << 16, |owner| u64::from(owner.get()));
+            mix(pair ^ mix(u64::from(address.fingerprint.get()) << 32 | owner))
         };
         let (mut held, mut stored) = (0u64, 0u64);
-        for bucket in format.buckets() {
-            for fingerprint in table.image(bucket).slots().flatten() {
-                held = held.wrapping_add(copy(bucket, fingerprint));
+        for first in format.buckets() {
+            for (slot, fingerprint) in table.image(first).slots().enumerate() {
+                let Some(fingerprint) = fingerprint else { continue };
+                let second = format.alternate(first, fingerprint);
+                let tag = projection.tags.of(first, slot);
+                held = held.wrapping_add(copy(&Address { fingerprint, first, second }, tag));
                 stored += 1;
             }
         }
-        let mut expected = 0u64;
-        for owned in self.ownership.refcounts().iter() {
-            expected = expected.wrapping_add(block(owned.key));
+        let (mut expected, mut owned) = (0u64, 0);
+        for (_, at, blocks) in self.ownership.members() {
+            for block in blocks.iter().filter(|b| projection.counted(b.key).is_none()) {
+                expected = expected.wrapping_add(copy(&self.address(block.key), Tag::sole(at)));
+                owned += 1;
+            }
         }
-        for omitted in self.projection.omitted().iter() {
-            expected = expected.wrapping_sub(block(omitted.key));
+        for block in projection.shared().iter() {
+            expected = expected.wrapping_add(copy(&self.address(block.key), Tag::SHARED));
+            owned += 1;
         }
-        let distinct = self.ownership.refcounts().len();
-        let sound = held == expected
-            && stored == table.stored()
-            && stored + self.projection.omitted().len() == distinct;
+        let sound = held == expected && stored == table.stored() && stored == owned;
         if sound { Ok(()) } else { Err(Violation::Filter) }
+    }
+
+    fn address(&self, key: Key) -> Address {
+        self.format().address(self.ownership.scramble().block(key))
     }
 
     /// Only dirty buckets differ from their published images, and the digest is that of those.

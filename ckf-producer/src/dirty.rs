@@ -4,11 +4,12 @@
 use alloc::vec::Vec;
 use core::hint::black_box;
 use core::ops::Range;
+use core::slice;
 
 use ckf_core::{AllocationError, BucketImage, BucketIndex, Change, Format, Table};
 
 use crate::budget::Budget;
-use crate::marks::{self, Marks};
+use crate::marks::Marks;
 
 /// Dirty buckets looked at together.
 const GROUP: usize = 32;
@@ -21,19 +22,30 @@ pub(crate) struct Dirty {
     format: Format,
     published: Vec<u64>,
     marks: Marks,
+    /// The marks in order, once they are [listed](Self::list). Walking the tree of marks costs
+    /// more than all else that is done with a bucket, so it is done once a batch.
+    listed: Vec<u32>,
 }
 
 impl Dirty {
     /// Nothing dirty, and what is published is what `table` holds.
     pub(crate) fn new(table: &Table, budget: &mut Budget) -> Result<Self, AllocationError> {
-        let mut published = budget.vec(table.words().len())?;
-        match Marks::new(table.format().bucket_count(), budget) {
-            Ok(marks) => {
-                published.extend_from_slice(table.words());
-                Ok(Self { format: *table.format(), published, marks })
+        let buckets = table.words().len();
+        let marks = Marks::new(table.format().bucket_count(), budget)?;
+        let mut dirty =
+            Self { format: *table.format(), published: Vec::new(), marks, listed: Vec::new() };
+        let memory = budget.vec(buckets).and_then(|published| {
+            dirty.published = published;
+            budget.vec(buckets)
+        });
+        match memory {
+            Ok(listed) => {
+                dirty.listed = listed;
+                dirty.published.extend_from_slice(table.words());
+                Ok(dirty)
             }
             Err(refused) => {
-                budget.release(published);
+                dirty.release(budget);
                 Err(refused)
             }
         }
@@ -41,11 +53,13 @@ impl Dirty {
 
     pub(crate) fn release(self, budget: &mut Budget) {
         budget.release(self.published);
+        budget.release(self.listed);
         self.marks.release(budget);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        Budget::bytes_of(&self.published) + self.marks.bytes()
+        let lists = Budget::bytes_of(&self.published) + Budget::bytes_of(&self.listed);
+        lists + self.marks.bytes()
     }
 
     /// Takes note of a changed bucket.
@@ -54,7 +68,14 @@ impl Dirty {
         self.marks.insert(change.bucket.get());
     }
 
+    /// Brings the memory of a mark near; the value means nothing.
+    #[inline]
+    pub(crate) fn touch(&self, bucket: BucketIndex) -> u64 {
+        self.marks.touch(bucket.get())
+    }
+
     /// Buckets marked, also those that have gone back to what was published.
+    #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.marks.len()
     }
@@ -73,26 +94,19 @@ impl Dirty {
         self.published.get(buckets.start as usize..buckets.end as usize)
     }
 
-    /// Shows every bucket that differs from its published image, ascending.
+    /// Lists the marks for [`changes`](Self::changes) and [`publish`](Self::publish), and shows
+    /// every bucket that differs from its published image, ascending.
     ///
     /// Goes by groups: the published images of a group are read together, so that the waits for
     /// them overlap, before the first is looked at.
-    pub(crate) fn visit(&self, table: &Table, mut visit: impl FnMut(&Change)) {
-        let mut marks = self.marks.iter();
-        let mut group = [0; GROUP];
-        loop {
-            let mut len = 0;
-            for (slot, mark) in group.iter_mut().zip(marks.by_ref()) {
-                *slot = mark;
-                len += 1;
-            }
-            let group = &group[..len];
+    pub(crate) fn list(&mut self, table: &Table, mut visit: impl FnMut(&Change)) {
+        let Self { marks, listed, .. } = self;
+        listed.clear();
+        marks.for_each(|mark| listed.push(mark));
+        for group in self.listed.chunks(GROUP) {
             black_box(group.iter().fold(0, |near, &at| near ^ self.published[at as usize]));
             let changes = group.iter().filter_map(|&at| self.change(table, at));
             changes.for_each(|change| visit(&change));
-            if len < GROUP {
-                return;
-            }
         }
     }
 
@@ -105,15 +119,19 @@ impl Dirty {
         (before != after).then_some(Change { bucket, before, after })
     }
 
-    /// All buckets that differ, ascending: published image before, the filter's image after.
+    /// All listed buckets that differ, ascending: published image before, the filter's image after.
     pub(crate) fn changes<'a>(&'a self, table: &'a Table) -> Changes<'a> {
-        Changes { dirty: self, table, marks: self.marks.iter() }
+        Changes { dirty: self, table, listed: self.listed.iter() }
     }
 
-    /// Makes the filter's images the published ones.
+    /// Makes the filter's images the published ones, where they are listed.
     pub(crate) fn publish(&mut self, table: &Table) {
         let (published, words) = (&mut self.published, table.words());
-        self.marks.drain(|bucket| published[bucket as usize] = words[bucket as usize]);
+        for &bucket in &self.listed {
+            published[bucket as usize] = words[bucket as usize];
+        }
+        self.marks.clear(&self.listed);
+        self.listed.clear();
     }
 }
 
@@ -122,7 +140,7 @@ impl Dirty {
 pub struct Changes<'a> {
     dirty: &'a Dirty,
     table: &'a Table,
-    marks: marks::Iter<'a>,
+    listed: slice::Iter<'a, u32>,
 }
 
 impl Iterator for Changes<'_> {
@@ -130,6 +148,6 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        self.marks.by_ref().find_map(|bucket| self.dirty.change(self.table, bucket))
+        self.listed.by_ref().find_map(|&bucket| self.dirty.change(self.table, bucket))
     }
 }

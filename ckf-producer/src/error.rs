@@ -80,16 +80,16 @@ pub enum Violation {
         /// The member.
         member: Member,
     },
-    /// The refcounts lost count or misplaced a block.
+    /// The counts of shared blocks, or the places of members, lost count or misplaced something.
     #[error("the refcounts are inconsistent")]
     Refcounts,
-    /// Members own other blocks, or more or fewer times, than the refcounts say.
+    /// Members own other blocks, or more or fewer times, than counts and tags say.
     #[error("refcounts disagree with what members own")]
     Edges,
     /// The blocks listed as omitted are not consistent with the blocks owned.
     #[error("the list of omitted blocks is inconsistent")]
     Omissions,
-    /// The filter's fingerprints are not those of the owned blocks less the omitted ones.
+    /// The filter's fingerprints and tags are not those of the owned blocks less the omitted ones.
     #[error("the filter disagrees with the exact state")]
     Filter,
     /// A bucket differs from its published image without being dirty, or the digest is wrong.

@@ -29,6 +29,7 @@ mod projection;
 mod publish;
 pub mod source;
 mod stats;
+mod tags;
 
 pub use batch::SealedBatch;
 pub use command::{Command, Outcome};

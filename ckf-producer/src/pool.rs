@@ -9,8 +9,8 @@ use crate::batch::{BatchCounters, Position};
 use crate::budget::Budget;
 use crate::error::Violation;
 use crate::event::{Occupancy, PoolEvent};
-use crate::ownership::{Cursor, Gain, Key, Loss, OwnerIndex, Ownership};
-use crate::projection::{Placed, Projection};
+use crate::ownership::{Cursor, Key, OwnerId, Ownership};
+use crate::projection::{Gain, Loss, Projection};
 use crate::{Member, Outcome, PoolConfig, WorkerId};
 
 /// Blocks prepared at a time. Their lines of memory are asked for together, so that the waits for
@@ -46,28 +46,6 @@ pub struct Pool {
     pub(crate) fence_told: bool,
 }
 
-/// What a command does with each of its blocks.
-#[derive(Clone, Copy)]
-enum Step {
-    /// The member gains the block.
-    Gain(OwnerIndex),
-    /// The member loses the block.
-    Lose(OwnerIndex),
-    /// A member that has the block in no set any more is counted off.
-    Release,
-    /// The block stays in a replacement.
-    Keep(OwnerIndex),
-}
-
-impl Step {
-    fn owner(self) -> Option<OwnerIndex> {
-        match self {
-            Self::Gain(at) | Self::Lose(at) | Self::Keep(at) => Some(at),
-            Self::Release => None,
-        }
-    }
-}
-
 /// A block with all that is computed from its hash.
 #[derive(Clone, Copy)]
 struct Prepared {
@@ -76,8 +54,9 @@ struct Prepared {
 }
 
 impl Pool {
-    /// An empty pool: the start of a new incarnation. Takes the filter's memory twice over (the
-    /// filter and its published image); all else grows with what is owned.
+    /// An empty pool: the start of a new incarnation. Takes the filter's memory three and a half
+    /// times over (the filter, its published image, owner tags, a list of dirty buckets); all else
+    /// grows with what is owned.
     ///
     /// # Errors
     /// [`AllocationError`] when that memory is refused.
@@ -117,12 +96,18 @@ impl Pool {
 
     /// How many members own the block, exactly.
     pub fn owners(&self, block: BlockHash) -> u32 {
-        self.ownership.refcounts().owners(self.ownership.scramble().key(block))
+        let block = self.compute(block);
+        let owns = |at| self.ownership.owns(at, block.key);
+        match self.projection.counted(block.key) {
+            Some(owners) => u32::from(owners),
+            None => u32::from(self.projection.suspects(&block.address).any(owns)),
+        }
     }
 
     /// Whether the member owns the block, exactly.
     pub fn owns(&self, member: Member, block: BlockHash) -> bool {
-        self.ownership.owns(member, block)
+        let key = self.ownership.scramble().key(block);
+        self.ownership.find(member).is_some_and(|at| self.ownership.owns(at, key))
     }
 
     /// How many blocks the member owns.
@@ -148,8 +133,8 @@ impl Pool {
         if !blocks.is_empty() {
             match self.ownership.enter(member, &mut self.budget) {
                 Ok(at) => {
-                    self.step_all(Step::Gain(at), blocks, &mut outcome);
-                    self.ownership.drop_if_empty(at, &mut self.budget);
+                    self.gain_all(at, blocks, &mut outcome);
+                    self.ownership.leave_if_empty(member, at, &mut self.budget);
                 }
                 Err(error) => outcome = Outcome::refused(blocks.len(), error),
             }
@@ -166,8 +151,8 @@ impl Pool {
         let mut outcome = Outcome::default();
         match self.ownership.find(member) {
             Some(at) => {
-                self.step_all(Step::Lose(at), blocks, &mut outcome);
-                self.ownership.drop_if_empty(at, &mut self.budget);
+                self.lose_all(at, blocks, &mut outcome);
+                self.ownership.leave_if_empty(member, at, &mut self.budget);
             }
             None => outcome.unknown = blocks.len() as u64,
         }
@@ -210,13 +195,13 @@ impl Pool {
         let mut outcome = Outcome::default();
         if let Some(at) = self.ownership.find(member) {
             self.keep_only(at, blocks, &mut outcome);
-            self.ownership.drop_if_empty(at, &mut self.budget);
+            self.ownership.leave_if_empty(member, at, &mut self.budget);
         }
         if !blocks.is_empty() {
             match self.ownership.enter(member, &mut self.budget) {
                 Ok(at) => {
-                    self.step_all(Step::Gain(at), blocks, &mut outcome);
-                    self.ownership.drop_if_empty(at, &mut self.budget);
+                    self.gain_all(at, blocks, &mut outcome);
+                    self.ownership.leave_if_empty(member, at, &mut self.budget);
                 }
                 Err(error) => {
                     outcome.failed = blocks.len() as u64;
@@ -242,7 +227,7 @@ impl Pool {
             self.fence_told = true;
             return Some(PoolEvent::Fenced { violation });
         }
-        self.occupancy.poll(&self.projection.table, self.ownership.refcounts().len())
+        self.occupancy.poll(&self.projection.table, self.projection.distinct())
     }
 
     pub(crate) fn fence_state(&self) -> Result<(), Violation> {
@@ -267,96 +252,117 @@ impl Pool {
         outcome
     }
 
-    /// Takes one step with each block, in order, a group at a time.
-    fn step_all(&mut self, step: Step, blocks: &[BlockHash], outcome: &mut Outcome) {
-        let (groups, rest) = blocks.as_chunks::<GROUP>();
-        groups.iter().for_each(|group| self.step_group(step, group, outcome));
-        let (groups, rest) = rest.as_chunks::<{ GROUP / 4 }>();
-        groups.iter().for_each(|group| self.step_group(step, group, outcome));
-        rest.iter().for_each(|&block| self.step_group(step, &[block], outcome));
+    /// The member gains these blocks.
+    fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
+        self.each(Some(at), blocks, |pool, block| pool.gain(at, block, outcome));
+    }
+
+    /// The member loses these blocks, as far as it has them.
+    fn lose_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
+        self.each(Some(at), blocks, |pool, block| {
+            if pool.ownership.lose(at, block.key, &mut pool.budget) {
+                pool.count_off(at, block, outcome);
+            } else {
+                outcome.unknown += 1;
+            }
+        });
+    }
+
+    /// The member, which has these blocks in its set no more, is counted off as their owner.
+    fn count_off_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
+        self.each(None, blocks, |pool, block| pool.count_off(at, block, outcome));
     }
 
     #[inline]
-    fn step_group<const N: usize>(
-        &mut self,
-        step: Step,
-        blocks: &[BlockHash; N],
-        outcome: &mut Outcome,
-    ) {
-        for block in self.prepare(step.owner(), blocks) {
-            match step {
-                Step::Gain(at) => self.gain(at, block, outcome),
-                Step::Lose(at) => {
-                    let loss = self.ownership.lose(at, block.key, &mut self.budget);
-                    self.lost(loss, block, outcome);
-                }
-                Step::Release => {
-                    let loss = self.ownership.release(block.key, &mut self.budget);
-                    self.lost(loss, block, outcome);
-                }
-                Step::Keep(at) => self.ownership.keep(at, block.key),
+    fn gain(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
+        let Self { ownership, projection, budget, .. } = self;
+        match ownership.gain(at, block.key, budget) {
+            Ok(true) => {}
+            Ok(false) => {
+                outcome.already_owned += 1;
+                return;
+            }
+            Err(refused) => {
+                outcome.fail(refused);
+                return;
             }
         }
-    }
-
-    #[inline]
-    fn gain(&mut self, at: OwnerIndex, block: Prepared, outcome: &mut Outcome) {
-        let Self { ownership, projection, budget, .. } = self;
-        let mut omitted = 0;
-        let gain = ownership.gain(at, block.key, budget, |budget| {
-            let placed = projection.insert(block.key, &block.address, budget)?;
-            omitted = u64::from(placed == Placed::Omitted);
-            Ok(())
-        });
-        outcome.omitted += omitted;
-        match gain {
+        let owns = |other| ownership.owns(other, block.key);
+        match projection.gain(at, block.key, &block.address, budget, owns) {
             Ok(Gain::First) => outcome.first_owners += 1,
             Ok(Gain::Shared) => outcome.shared += 1,
-            Ok(Gain::AlreadyOwned) => outcome.already_owned += 1,
-            Err(refused) => outcome.fail(refused),
+            Ok(Gain::Omitted) => {
+                outcome.first_owners += 1;
+                outcome.omitted += 1;
+            }
+            Err(refused) => {
+                ownership.lose(at, block.key, budget);
+                outcome.fail(refused);
+            }
         }
     }
 
     #[inline]
-    fn lost(&mut self, loss: Result<Loss, Violation>, block: Prepared, outcome: &mut Outcome) {
-        match loss {
-            Ok(Loss::Unknown) => outcome.unknown += 1,
+    fn count_off(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
+        match self.projection.lose(at, block.key, &block.address, &mut self.budget) {
             Ok(Loss::Released) => outcome.released += 1,
-            Ok(Loss::Final) => {
-                outcome.final_removals += 1;
-                let removed = self.projection.remove(block.key, &block.address, &mut self.budget);
-                if let Err(violation) = removed {
-                    self.fence(violation);
-                }
-            }
+            Ok(Loss::Final) => outcome.final_removals += 1,
             Err(violation) => self.fence(violation),
         }
     }
 
     fn clear(&mut self, member: Member, outcome: &mut Outcome) {
         let Some(at) = self.ownership.find(member) else { return };
-        let owned = self.ownership.take(at, &mut self.budget);
+        let owned = self.ownership.take_blocks(at);
         let (mut cursor, mut losses) = (Cursor::default(), Losses::EMPTY);
         while let Some(line) = owned.next_line(&mut cursor) {
             line.for_each(|held| losses.push(self.ownership.scramble().block(held.key)));
             if losses.is_nearly_full() {
-                self.step_all(Step::Release, losses.take(), outcome);
+                self.count_off_all(at, losses.take(), outcome);
             }
         }
-        self.step_all(Step::Release, losses.take(), outcome);
+        self.count_off_all(at, losses.take(), outcome);
         owned.release(&mut self.budget);
+        self.ownership.leave_if_empty(member, at, &mut self.budget);
     }
 
-    fn keep_only(&mut self, at: OwnerIndex, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.step_all(Step::Keep(at), blocks, outcome);
-        let (mut cursor, mut losses) = (Cursor::default(), Losses::EMPTY);
-        while self.ownership.sweep(at, &mut cursor, |block| losses.push(block)) {
+    fn keep_only(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
+        self.each(Some(at), blocks, |pool, block| pool.ownership.keep(at, block.key));
+        let (scramble, mut cursor) = (*self.ownership.scramble(), Cursor::default());
+        let mut losses = Losses::EMPTY;
+        while self.ownership.sweep(at, &mut cursor, |key| losses.push(scramble.block(key))) {
             if losses.is_nearly_full() {
-                self.step_all(Step::Release, losses.take(), outcome);
+                self.count_off_all(at, losses.take(), outcome);
             }
         }
-        self.step_all(Step::Release, losses.take(), outcome);
+        self.count_off_all(at, losses.take(), outcome);
         self.ownership.shrink(at, &mut self.budget);
+    }
+
+    /// Does something with each block, in order, a group at a time.
+    #[inline]
+    fn each(
+        &mut self,
+        at: Option<OwnerId>,
+        blocks: &[BlockHash],
+        mut act: impl FnMut(&mut Self, &Prepared),
+    ) {
+        let (groups, rest) = blocks.as_chunks::<GROUP>();
+        groups.iter().for_each(|group| self.each_of(at, group, &mut act));
+        let (groups, rest) = rest.as_chunks::<{ GROUP / 4 }>();
+        groups.iter().for_each(|group| self.each_of(at, group, &mut act));
+        rest.iter().for_each(|&block| self.each_of(at, &[block], &mut act));
+    }
+
+    #[inline]
+    fn each_of<const N: usize>(
+        &mut self,
+        at: Option<OwnerId>,
+        blocks: &[BlockHash; N],
+        act: &mut impl FnMut(&mut Self, &Prepared),
+    ) {
+        let prepared = self.prepare(at, blocks);
+        prepared.iter().for_each(|block| act(self, block));
     }
 
     /// Computes what is needed of each block and reads one word of each line of memory that it
@@ -365,7 +371,7 @@ impl Pool {
     #[inline]
     fn prepare<const N: usize>(
         &self,
-        at: Option<OwnerIndex>,
+        at: Option<OwnerId>,
         blocks: &[BlockHash; N],
     ) -> [Prepared; N] {
         let mut prepared = [self.compute(blocks[0]); N];
@@ -384,11 +390,9 @@ impl Pool {
     }
 
     #[inline]
-    fn touch(&self, at: Option<OwnerIndex>, block: &Prepared) -> u64 {
-        let table = &self.projection.table;
-        self.ownership.touch(at, block.key)
-            ^ table.image(block.address.first).get()
-            ^ table.image(block.address.second).get()
+    fn touch(&self, at: Option<OwnerId>, block: &Prepared) -> u64 {
+        at.map_or(0, |at| self.ownership.touch(at, block.key))
+            ^ self.projection.touch(block.key, &block.address)
     }
 }
 

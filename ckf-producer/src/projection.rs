@@ -1,24 +1,40 @@
-//! The filter as a projection of exact ownership, and the blocks that it has no room for.
+//! What members own, as the pool sees it: the filter, the blocks that have several owners, and
+//! the blocks that the filter has no room for.
+//!
+//! The filter is the pool's index of owners. A block with one owner, as most have, lies in no set
+//! but that of its owner: a [tag](Tags) beside its fingerprint names it. Who gains a block looks
+//! at the block's two buckets. If none of their eight slots holds its fingerprint, nobody owned it.
+//! If one does, its tag says whom to ask. Blocks with several owners, and the omitted ones, which
+//! have no fingerprint to tag, are counted in sets of their own.
+//!
+//! What holds between commands: over the whole filter, the pairs of fingerprint and tag are exactly
+//! those of the owned blocks: with the owner's tag where there is one and the block is not counted,
+//! with [`Tag::SHARED`] where it is in `shared`, none where it is in `omitted`. Fingerprints that
+//! are equal in the same two buckets are interchangeable, also across blocks.
 
-use ckf_core::{Address, AllocationError, Format, Table};
+use ckf_core::{Address, AllocationError, Copies, Format, SlotIndex, Table};
 
 use crate::budget::Budget;
 use crate::dirty::Dirty;
 use crate::error::Violation;
-use crate::ownership::{CountedSet, Cursor, Held, Key, LINE_SLOTS, Scramble};
+use crate::ownership::{CLASSES, Counts, Cursor, Held, Key, LINE_SLOTS, OwnerId, Scramble};
+use crate::tags::{Tag, Tags};
 
 /// Searches for room that one command may waste on re-admission before it leaves it at that.
 const FRUITLESS_PER_COMMAND: u32 = 2;
 /// Lines of the omitted set that one command may look through for re-admission.
 const LINES_PER_COMMAND: u32 = 512;
 
-/// Filter, dirty buckets and omissions. The filter holds exactly one copy of the fingerprint of
-/// each owned block that is not in `omitted`.
+/// Filter, tags, dirty buckets, shared and omitted blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Projection {
     pub(crate) table: Table,
+    pub(crate) tags: Tags,
     pub(crate) dirty: Dirty,
-    omitted: CountedSet,
+    /// Blocks in the filter that have several owners, or once had.
+    shared: Counts,
+    /// Blocks that are not in the filter, whatever their number of owners.
+    omitted: Counts,
     scramble: Scramble,
     /// Where the next re-admission looks.
     cursor: Cursor,
@@ -35,11 +51,22 @@ pub(crate) struct FilterCounters {
     pub(crate) readmitted: u64,
 }
 
-/// What became of a block's fingerprint.
+/// What a member's gain of a block is for the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placed {
-    Stored,
+pub(crate) enum Gain {
+    /// Others own it too.
+    Shared,
+    /// Nobody did, and its fingerprint is in the filter now.
+    First,
+    /// Nobody did, and the filter has no room for it.
     Omitted,
+}
+
+/// What a member's loss of a block is for the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    Released,
+    Final,
 }
 
 impl Projection {
@@ -49,18 +76,25 @@ impl Projection {
         scramble: Scramble,
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
-        let table = charged_table(format, budget)?;
-        let dirty = match Dirty::new(&table, budget) {
-            Ok(dirty) => dirty,
-            Err(refused) => {
-                budget.discharge(format.table_bytes());
-                return Err(refused);
+        budget.charge(format.table_bytes())?;
+        let made = Table::new(format).and_then(|table| {
+            let dirty = Dirty::new(&table, budget)?;
+            match Tags::new(format, budget) {
+                Ok(tags) => Ok((table, tags, dirty)),
+                Err(refused) => {
+                    dirty.release(budget);
+                    Err(refused)
+                }
             }
-        };
+        });
+        let (table, tags, dirty) =
+            made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
         Ok(Self {
             table,
+            tags,
             dirty,
-            omitted: CountedSet::new(),
+            shared: Counts::new(),
+            omitted: Counts::new(),
             scramble,
             cursor: Cursor::default(),
             fruitless: 0,
@@ -71,12 +105,55 @@ impl Projection {
     /// Gives all memory back.
     pub(crate) fn release(self, budget: &mut Budget) {
         budget.discharge(self.table.format().table_bytes());
+        self.tags.release(budget);
         self.dirty.release(budget);
+        self.shared.release(budget);
         self.omitted.release(budget);
     }
 
-    pub(crate) fn omitted(&self) -> &CountedSet {
+    pub(crate) fn shared(&self) -> &Counts {
+        &self.shared
+    }
+
+    pub(crate) fn omitted(&self) -> &Counts {
         &self.omitted
+    }
+
+    /// Blocks that anybody owns.
+    #[inline]
+    pub(crate) fn distinct(&self) -> u64 {
+        self.table.stored() + self.omitted.len()
+    }
+
+    /// Blocks by number of owners: 1, 2, 3-4, 5-8, ..., up to 2^16.
+    pub(crate) fn histogram(&self) -> [u64; CLASSES] {
+        let (shared, omitted) = (self.shared.histogram(), self.omitted.histogram());
+        let mut histogram = core::array::from_fn(|class| shared[class] + omitted[class]);
+        histogram[0] += self.distinct() - self.shared.len() - self.omitted.len();
+        histogram
+    }
+
+    /// Whether the block is counted, and its owners then; `None` when it has one or none.
+    pub(crate) fn counted(&self, key: Key) -> Option<u16> {
+        let shared = self.shared.owners(key);
+        let owners = if shared == 0 { self.omitted.owners(key) } else { shared };
+        (owners != 0).then_some(owners)
+    }
+
+    /// Those who may be the sole owner of a block that is not counted: at most eight, nearly always
+    /// one if somebody owns it and nobody else.
+    pub(crate) fn suspects(&self, address: &Address) -> impl Iterator<Item = OwnerId> + '_ {
+        self.table.find(address).filter_map(|slot| self.tags.get(slot).owner())
+    }
+
+    /// Reads one word of each line that a gain or loss of a block may need.
+    #[inline]
+    pub(crate) fn touch(&self, key: Key, address: &Address) -> u64 {
+        let Address { first, second, .. } = *address;
+        let filter = self.table.image(first).get() ^ self.table.image(second).get();
+        let tags = self.tags.touch(first) ^ self.tags.touch(second);
+        let marks = self.dirty.touch(first) ^ self.dirty.touch(second);
+        filter ^ tags ^ marks ^ self.shared.touch(key)
     }
 
     pub(crate) fn counters(&self) -> FilterCounters {
@@ -90,69 +167,200 @@ impl Projection {
         self.counters.readmitted += former.counters.readmitted;
     }
 
-    /// Enters a block that got its first owner. Without room for it in the filter it is remembered
-    /// as omitted.
+    /// Counts the member as an owner of a block that it did not own. `owns` says, exactly, whether
+    /// another member owns the block.
     ///
     /// # Errors
-    /// [`AllocationError`] when even that is refused; nothing has changed then.
+    /// [`AllocationError`] when memory is refused; nothing has changed then.
     #[inline]
-    pub(crate) fn insert(
+    pub(crate) fn gain(
         &mut self,
+        at: OwnerId,
         key: Key,
         address: &Address,
         budget: &mut Budget,
-    ) -> Result<Placed, AllocationError> {
-        let dirty = &mut self.dirty;
-        match self.table.insert(address, |change| dirty.mark(&change)) {
-            Ok(moves) => {
-                self.counters.kicks += u64::from(moves);
-                Ok(Placed::Stored)
-            }
-            Err(_full) => self.omit(key, budget),
+        owns: impl FnMut(OwnerId) -> bool,
+    ) -> Result<Gain, AllocationError> {
+        let copies = self.table.find(address);
+        if (!copies.is_empty() || self.omitted.len() != 0)
+            && self.join(at, key, copies, budget, owns)?
+        {
+            return Ok(Gain::Shared);
         }
+        self.enter(key, address, Tag::sole(at), 1, budget)
+    }
+
+    /// Counts one more owner of a block that somebody owns; `false` when nobody does.
+    fn join(
+        &mut self,
+        at: OwnerId,
+        key: Key,
+        copies: Copies,
+        budget: &mut Budget,
+        mut owns: impl FnMut(OwnerId) -> bool,
+    ) -> Result<bool, AllocationError> {
+        let mut is_counted = false;
+        for slot in copies {
+            match self.tags.get(slot).owner() {
+                None => is_counted = true,
+                // A copy of its own is that of another block.
+                Some(other) if other != at && owns(other) => {
+                    self.shared.enter(key, 2, budget)?;
+                    self.tags.set(slot, Tag::SHARED);
+                    return Ok(true);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(is_counted && self.shared.gain(key)
+            || self.omitted.len() != 0 && self.omitted.gain(key))
+    }
+
+    /// Enters a block that is not in the filter: with the tag of its sole owner, or as a shared
+    /// one. Without room for it in the filter it is remembered as omitted.
+    #[inline]
+    fn enter(
+        &mut self,
+        key: Key,
+        address: &Address,
+        tag: Tag,
+        owners: u16,
+        budget: &mut Budget,
+    ) -> Result<Gain, AllocationError> {
+        if self.place(address, tag) {
+            return Ok(Gain::First);
+        }
+        self.omit(key, owners, budget)
+    }
+
+    /// Writes a fingerprint with its tag to the filter, if there is room.
+    #[inline]
+    fn place(&mut self, address: &Address, tag: Tag) -> bool {
+        let Self { table, tags, dirty, .. } = self;
+        let mut gained = None;
+        let placed = table.insert(address, |change| {
+            dirty.mark(&change);
+            tags.follow(&change, &mut gained);
+        });
+        let (Ok(moves), Some(slot)) = (placed, gained) else { return false };
+        tags.set(slot, tag);
+        self.counters.kicks += u64::from(moves);
+        true
     }
 
     #[cold]
-    fn omit(&mut self, key: Key, budget: &mut Budget) -> Result<Placed, AllocationError> {
-        self.omitted.reserve(key, budget)?;
-        self.omitted.insert(key, 1);
+    fn omit(
+        &mut self,
+        key: Key,
+        owners: u16,
+        budget: &mut Budget,
+    ) -> Result<Gain, AllocationError> {
+        self.omitted.enter(key, owners, budget)?;
         self.counters.refused += 1;
         // The set may have grown and moved blocks about, so the round starts anew.
         self.fruitless = 0;
-        Ok(Placed::Omitted)
+        Ok(Gain::Omitted)
     }
 
-    /// Takes a block out that lost its last owner: out of the filter, or off the omitted ones.
+    /// Counts off an owner of a block: the block has left the member's set.
+    ///
+    /// # Errors
+    /// [`Violation::Filter`] when the block is neither counted nor in the filter.
     #[inline]
-    pub(crate) fn remove(
+    pub(crate) fn lose(
         &mut self,
+        at: OwnerId,
         key: Key,
         address: &Address,
         budget: &mut Budget,
-    ) -> Result<(), Violation> {
-        if self.omitted.len() != 0 && self.forget_omitted(key, budget) {
-            return Ok(());
-        }
-        let dirty = &mut self.dirty;
-        if self.table.remove(address, |change| dirty.mark(&change)) {
-            self.fruitless = 0;
-            Ok(())
-        } else {
-            Err(Violation::Filter)
+    ) -> Result<Loss, Violation> {
+        let copies = self.table.find(address);
+        match copies.single() {
+            Some(slot) if self.omitted.len() == 0 && self.tags.get(slot) == Tag::sole(at) => {
+                self.vacate(slot);
+                Ok(Loss::Final)
+            }
+            _ => self.part(at, key, copies, budget),
         }
     }
 
-    fn forget_omitted(&mut self, key: Key, budget: &mut Budget) -> bool {
-        let Some(place) = self.omitted.find(key) else { return false };
-        self.omitted.remove(key, place, budget);
+    /// Counts off an owner of a block that may be counted, or whose fingerprint is not the only
+    /// one of its kind.
+    fn part(
+        &mut self,
+        at: OwnerId,
+        key: Key,
+        mut copies: Copies,
+        budget: &mut Budget,
+    ) -> Result<Loss, Violation> {
+        let tagged = |tag| copies.clone().find(|&slot| self.tags.get(slot) == tag);
+        if let Some(slot) = tagged(Tag::SHARED) {
+            match self.shared.lose(key, budget) {
+                Some(0) => {
+                    self.vacate(slot);
+                    return Ok(Loss::Final);
+                }
+                Some(_) => return Ok(Loss::Released),
+                None => {}
+            }
+        }
+        if self.omitted.len() != 0 {
+            match self.omitted.lose(key, budget) {
+                Some(0) => {
+                    self.fruitless = 0;
+                    self.drop_if_none_omitted(budget);
+                    return Ok(Loss::Final);
+                }
+                Some(_) => return Ok(Loss::Released),
+                None => {}
+            }
+        }
+        let own = copies.find(|&slot| self.tags.get(slot) == Tag::sole(at));
+        self.vacate(own.ok_or(Violation::Filter)?);
+        Ok(Loss::Final)
+    }
+
+    #[inline]
+    fn vacate(&mut self, slot: SlotIndex) {
+        let change = self.table.vacate(slot);
+        self.dirty.mark(&change);
         self.fruitless = 0;
-        self.drop_if_none_omitted(budget);
-        true
+    }
+
+    /// Enters a block of a former projection of the same owners, with its sole owner.
+    ///
+    /// # Errors
+    /// [`AllocationError`] when memory is refused; nothing has changed then.
+    pub(crate) fn adopt_sole(
+        &mut self,
+        at: OwnerId,
+        key: Key,
+        budget: &mut Budget,
+    ) -> Result<(), AllocationError> {
+        let address = self.table.format().address(self.scramble.block(key));
+        self.enter(key, &address, Tag::sole(at), 1, budget).map(|_| ())
+    }
+
+    /// Enters a block of a former projection of the same owners that is counted there.
+    ///
+    /// # Errors
+    /// [`AllocationError`] when memory is refused; nothing has changed then.
+    pub(crate) fn adopt_counted(
+        &mut self,
+        held: Held,
+        budget: &mut Budget,
+    ) -> Result<(), AllocationError> {
+        let address = self.table.format().address(self.scramble.block(held.key));
+        self.shared.reserve(held.key, budget)?;
+        if self.enter(held.key, &address, Tag::SHARED, held.count, budget)? == Gain::First {
+            self.shared.enter(held.key, held.count, budget)?;
+        }
+        Ok(())
     }
 
     fn drop_if_none_omitted(&mut self, budget: &mut Budget) {
         if self.omitted.len() == 0 {
-            core::mem::replace(&mut self.omitted, CountedSet::new()).release(budget);
+            core::mem::replace(&mut self.omitted, Counts::new()).release(budget);
             self.cursor = Cursor::default();
         }
     }
@@ -184,7 +392,7 @@ impl Projection {
                     self.cursor = here;
                     break 'lines;
                 }
-                if self.readmit_one(held) {
+                if self.readmit_one(held, budget) {
                     readmitted += 1;
                 } else {
                     fruitless += 1;
@@ -204,26 +412,18 @@ impl Projection {
         u64::from(readmitted)
     }
 
-    fn readmit_one(&mut self, held: Held) -> bool {
+    /// A re-admitted block is counted as a shared one, also with one owner: nobody knows which.
+    fn readmit_one(&mut self, held: Held, budget: &mut Budget) -> bool {
         let address = self.table.format().address(self.scramble.block(held.key));
-        let dirty = &mut self.dirty;
-        match self.table.insert(&address, |change| dirty.mark(&change)) {
-            Ok(moves) => {
-                self.counters.kicks += u64::from(moves);
-                self.omitted.remove_in_walk(held.key, held.place);
-                self.fruitless = 0;
-                true
-            }
-            Err(_full) => {
-                self.fruitless += 1;
-                false
-            }
+        let readmitted = self.shared.reserve(held.key, budget).is_ok()
+            && self.place(&address, Tag::SHARED)
+            && self.shared.enter(held.key, held.count, budget).is_ok();
+        if readmitted {
+            self.omitted.remove_in_walk(held);
+            self.fruitless = 0;
+        } else {
+            self.fruitless += 1;
         }
+        readmitted
     }
-}
-
-/// An empty table whose memory is taken from the budget.
-fn charged_table(format: Format, budget: &mut Budget) -> Result<Table, AllocationError> {
-    budget.charge(format.table_bytes())?;
-    Table::new(format).inspect_err(|_| budget.discharge(format.table_bytes()))
 }

@@ -39,13 +39,13 @@ pub struct PoolStats {
 pub struct PoolBytes {
     /// The members' sets of blocks.
     pub member_sets: u64,
-    /// The owners of each block.
+    /// The owners of each block: a tag for each slot of the filter, and counts of shared blocks.
     pub refcounts: u64,
-    /// The list of omitted blocks.
+    /// The omitted blocks and their owners' counts.
     pub omitted: u64,
     /// The filter.
     pub filter: u64,
-    /// The published images and the marks of dirty buckets.
+    /// The published images, and marks and list of dirty buckets.
     pub published: u64,
 }
 
@@ -63,9 +63,9 @@ impl Pool {
         let counters = projection.counters();
         PoolStats {
             members: ownership.members().len() as u64,
-            edges: ownership.members().map(|(_, blocks)| blocks.len()).sum(),
-            distinct_blocks: ownership.refcounts().len(),
-            owners_histogram: ownership.refcounts().histogram(),
+            edges: ownership.members().map(|(_, _, blocks)| blocks.len()).sum(),
+            distinct_blocks: projection.distinct(),
+            owners_histogram: projection.histogram(),
             occupancy_per_mille: projection.table.load_per_mille(),
             omitted: projection.omitted().len(),
             refused_insertions: counters.refused,
@@ -75,8 +75,8 @@ impl Pool {
             images: self.batches.images,
             net_reverted: self.batches.net_reverted,
             bytes: PoolBytes {
-                member_sets: ownership.member_bytes(),
-                refcounts: ownership.refcounts().bytes(),
+                member_sets: ownership.bytes(),
+                refcounts: projection.tags.bytes() + projection.shared().bytes(),
                 omitted: projection.omitted().bytes(),
                 filter: projection.table.format().table_bytes(),
                 published: projection.dirty.bytes(),

@@ -1,43 +1,163 @@
-//! One cache line of a counted set: seven keys and their counts.
+//! One cache line of a set: keys with a small count each, in one of two layouts.
+
+use core::fmt::Debug;
 
 use super::scramble::Key;
 
-/// Keys that fit a line.
+/// Most keys of a line in any layout.
 pub(crate) const LINE_SLOTS: usize = 7;
 
-/// The low bit of each count.
-const COUNT_ONES: u64 = 0x0001_0101_0101_0101;
-/// The top bit of each count.
-const COUNT_TOPS: u64 = COUNT_ONES << 7;
-
-/// Seven keys with a count each, and how many keys passed by.
+/// A cache line of keys, each with a count other than 0, and how many keys passed it by.
 ///
-/// A slot is taken when its count is not 0, so every key is an ordinary one. The eighth byte of
-/// `meta` counts the keys that would have come here but found the line full and went on; while
-/// it is 0, a key that is not here is nowhere. At 255 it sticks, until the segment is rebuilt.
+/// Passing keys are those that would have come here but found the line full and went on; while
+/// there are none, a key that is not here is nowhere. Their number sticks at its end, until the
+/// segment is rebuilt. Every key is an ordinary one: a slot is free or not by its count.
+pub(crate) trait Line: Copy + Debug {
+    const EMPTY: Self;
+    /// Keys that fit, at most [`LINE_SLOTS`].
+    const SLOTS: usize;
+    const MAX_COUNT: u16;
+    /// In masks of slots, slot `n` is the top bit of the `n`th field of this many bits.
+    const STRIDE: usize;
+
+    fn key(&self, slot: usize) -> Key;
+    /// 0 when the slot is free.
+    fn count(&self, slot: usize) -> u16;
+    /// Changes the count of a taken slot, to one other than 0.
+    fn set_count(&mut self, slot: usize, count: u16);
+    /// Takes a free slot, with a count other than 0.
+    fn put(&mut self, slot: usize, key: Key, count: u16);
+    /// Frees a slot.
+    fn free(&mut self, slot: usize);
+    /// Mask of taken slots.
+    fn taken(&self) -> u64;
+    /// The slot that holds `key`.
+    fn find(&self, key: Key) -> Option<usize>;
+    /// The lowest free slot.
+    fn vacancy(&self) -> Option<usize>;
+    fn passed(&self) -> u8;
+    fn set_passed(&mut self, passed: u8);
+    /// A word of the line, read only so that the line is near when it is needed.
+    fn touch(&self) -> u64;
+
+    #[inline]
+    fn pass(&mut self) {
+        self.set_passed(self.passed().saturating_add(1));
+    }
+
+    #[inline]
+    fn unpass(&mut self) {
+        debug_assert!(self.passed() != 0, "only what passed can be taken back");
+        if !matches!(self.passed(), 0 | u8::MAX) {
+            self.set_passed(self.passed() - 1);
+        }
+    }
+
+    /// Mask of the slots, taken or not, whose keys `wanted` approves of. Free of branches.
+    #[inline]
+    fn keys_where(&self, wanted: impl Fn(Key) -> bool) -> u64 {
+        (0..Self::SLOTS).fold(0, |mask, slot| {
+            mask | u64::from(wanted(self.key(slot))) << (slot * Self::STRIDE + Self::STRIDE - 1)
+        })
+    }
+
+    /// Taken slots, ascending, with key and count.
+    #[inline]
+    fn entries(&self) -> impl Iterator<Item = (usize, Key, u16)> + '_ {
+        slots::<Self>(self.taken()).map(|slot| (slot, self.key(slot), self.count(slot)))
+    }
+}
+
+/// The slots of a mask, ascending.
+#[inline]
+pub(super) fn slots<L: Line>(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let slot = mask.trailing_zeros() as usize / L::STRIDE;
+        mask &= mask - 1;
+        Some(slot)
+    })
+}
+
+/// Seven keys that are there or not: their counts are 1, or 2 for a marked key.
+///
+/// `meta` has a byte for each slot: the top bit says that it is taken, the next one that it is
+/// marked, the others repeat six bits of the key, so that one comparison of words tells which slots
+/// are worth a look. The eighth byte counts the keys that passed.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line {
-    keys: [Key; LINE_SLOTS],
+pub(crate) struct MarkLine {
+    keys: [Key; 7],
     meta: u64,
 }
 
-const _: () = assert!(size_of::<Line>() == 64);
+const _: () = assert!(size_of::<MarkLine>() == 64);
 
-impl Line {
-    pub(super) const EMPTY: Self = Self { keys: [Key(0); LINE_SLOTS], meta: 0 };
+impl MarkLine {
+    const ONES: u64 = 0x0001_0101_0101_0101;
+    const TAKEN: u64 = Self::ONES << 7;
+    const MARK: u64 = 1 << 6;
 
-    /// The slot that holds `key`.
+    /// The byte of a taken slot with this key and no mark. Its bits are those that neither the
+    /// segment (from above) nor the place within it (the low half, by its high bits) depends on.
     #[inline]
-    pub(super) fn find(&self, key: Key) -> Option<usize> {
-        let mut hits = 0u32;
-        for (slot, &held) in self.keys.iter().enumerate() {
-            hits |= u32::from(held == key) << slot;
-        }
-        // An emptied slot keeps its old key: a hit counts only with a count.
+    fn byte(key: Key) -> u64 {
+        key.get() >> 32 & 0x3F | 1 << 7
+    }
+}
+
+impl Line for MarkLine {
+    const EMPTY: Self = Self { keys: [Key::ZERO; 7], meta: 0 };
+    const SLOTS: usize = 7;
+    const MAX_COUNT: u16 = 2;
+    const STRIDE: usize = 8;
+
+    #[inline]
+    fn key(&self, slot: usize) -> Key {
+        self.keys[slot]
+    }
+
+    #[inline]
+    fn count(&self, slot: usize) -> u16 {
+        let byte = self.meta >> (slot * 8) & 0xFF;
+        (byte >> 7 & 1) as u16 + (byte >> 6 & 1) as u16
+    }
+
+    #[inline]
+    fn set_count(&mut self, slot: usize, count: u16) {
+        debug_assert!(self.count(slot) != 0 && (1..=Self::MAX_COUNT).contains(&count));
+        let mark = Self::MARK << (slot * 8);
+        self.meta = if count == 1 { self.meta & !mark } else { self.meta | mark };
+    }
+
+    #[inline]
+    fn put(&mut self, slot: usize, key: Key, count: u16) {
+        debug_assert!(self.count(slot) == 0 && (1..=Self::MAX_COUNT).contains(&count));
+        self.keys[slot] = key;
+        self.meta |= (Self::byte(key) | u64::from(count - 1) << 6) << (slot * 8);
+    }
+
+    #[inline]
+    fn free(&mut self, slot: usize) {
+        self.meta &= !(0xFF << (slot * 8));
+    }
+
+    #[inline]
+    fn taken(&self) -> u64 {
+        self.meta & Self::TAKEN
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<usize> {
+        let marks = Self::ONES * Self::MARK;
+        let differs = (self.meta & !marks) ^ Self::byte(key) * Self::ONES;
+        // Top bits of the bytes that are 0; a borrow may add others above one of them.
+        let mut hits = differs.wrapping_sub(Self::ONES) & !differs & Self::TAKEN;
         while hits != 0 {
-            let slot = hits.trailing_zeros() as usize;
-            if self.count(slot) != 0 {
+            let slot = hits.trailing_zeros() as usize / 8;
+            if self.keys[slot] == key && self.count(slot) != 0 {
                 return Some(slot);
             }
             hits &= hits - 1;
@@ -45,99 +165,104 @@ impl Line {
         None
     }
 
-    /// The lowest free slot.
     #[inline]
-    pub(super) fn free_slot(&self) -> Option<usize> {
-        let free = self.free_tops();
+    fn vacancy(&self) -> Option<usize> {
+        let free = !self.meta & Self::TAKEN;
         if free == 0 { None } else { Some(free.trailing_zeros() as usize / 8) }
     }
 
-    /// The top bit of each free slot's count.
     #[inline]
-    fn free_tops(&self) -> u64 {
-        let counts = self.meta & !(0xFF << 56);
-        !(((counts & !COUNT_TOPS) + (COUNT_TOPS - COUNT_ONES)) | counts) & COUNT_TOPS
-    }
-
-    /// Count of `slot`, 0 when it is free.
-    #[inline]
-    pub(super) fn count(&self, slot: usize) -> u8 {
-        (self.meta >> (slot * 8)) as u8
-    }
-
-    #[inline]
-    pub(super) fn set_count(&mut self, slot: usize, count: u8) {
-        let shift = slot * 8;
-        self.meta = self.meta & !(0xFF << shift) | u64::from(count) << shift;
-    }
-
-    /// Takes a free slot.
-    #[inline]
-    pub(super) fn put(&mut self, slot: usize, key: Key, count: u8) {
-        debug_assert!(self.count(slot) == 0 && count != 0);
-        self.keys[slot] = key;
-        self.set_count(slot, count);
-    }
-
-    /// Taken slots, ascending, with key and count.
-    #[inline]
-    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, Key, u8)> + '_ {
-        let taken = COUNT_TOPS & !self.free_tops();
-        self.slots_of(taken)
-    }
-
-    /// Taken slots that `wanted` approves of; asks about every slot, taken or not. Free of
-    /// branches until the answers are known.
-    #[inline]
-    pub(super) fn entries_where(
-        &self,
-        wanted: impl Fn(Key) -> bool,
-    ) -> impl Iterator<Item = (usize, Key, u8)> + '_ {
-        let mut tops = 0;
-        for (slot, &key) in self.keys.iter().enumerate() {
-            tops |= u64::from(wanted(key)) << (slot * 8 + 7);
-        }
-        self.slots_of(tops & !self.free_tops())
-    }
-
-    /// Slots given by their top bits.
-    #[inline]
-    fn slots_of(&self, mut tops: u64) -> impl Iterator<Item = (usize, Key, u8)> + '_ {
-        core::iter::from_fn(move || {
-            if tops == 0 {
-                return None;
-            }
-            let slot = tops.trailing_zeros() as usize / 8;
-            tops &= tops - 1;
-            Some((slot, self.keys[slot], self.count(slot)))
-        })
-    }
-
-    /// Keys that passed this full line by, 255 for any number from there on.
-    #[inline]
-    pub(super) fn passed(&self) -> u8 {
+    fn passed(&self) -> u8 {
         (self.meta >> 56) as u8
     }
 
     #[inline]
-    pub(super) fn pass(&mut self) {
-        if self.passed() != u8::MAX {
-            self.meta += 1 << 56;
-        }
+    fn set_passed(&mut self, passed: u8) {
+        self.meta = self.meta & !(0xFF << 56) | u64::from(passed) << 56;
     }
 
     #[inline]
-    pub(super) fn unpass(&mut self) {
-        debug_assert!(self.passed() != 0, "only what passed can be taken back");
-        if !matches!(self.passed(), 0 | u8::MAX) {
-            self.meta -= 1 << 56;
-        }
-    }
-
-    /// A word of the line, read only so that the line is near when it is needed.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
+    fn touch(&self) -> u64 {
         self.meta
+    }
+}
+
+/// Six keys with counts of 16 bits.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct CountLine {
+    keys: [Key; 6],
+    counts: [u16; 6],
+    passed: u8,
+}
+
+const _: () = assert!(size_of::<CountLine>() == 64);
+
+impl Line for CountLine {
+    const EMPTY: Self = Self { keys: [Key::ZERO; 6], counts: [0; 6], passed: 0 };
+    const SLOTS: usize = 6;
+    const MAX_COUNT: u16 = u16::MAX;
+    const STRIDE: usize = 1;
+
+    #[inline]
+    fn key(&self, slot: usize) -> Key {
+        self.keys[slot]
+    }
+
+    #[inline]
+    fn count(&self, slot: usize) -> u16 {
+        self.counts[slot]
+    }
+
+    #[inline]
+    fn set_count(&mut self, slot: usize, count: u16) {
+        debug_assert!(self.counts[slot] != 0 && count != 0);
+        self.counts[slot] = count;
+    }
+
+    #[inline]
+    fn put(&mut self, slot: usize, key: Key, count: u16) {
+        debug_assert!(self.counts[slot] == 0 && count != 0);
+        (self.keys[slot], self.counts[slot]) = (key, count);
+    }
+
+    #[inline]
+    fn free(&mut self, slot: usize) {
+        self.counts[slot] = 0;
+    }
+
+    #[inline]
+    fn taken(&self) -> u64 {
+        let counts = self.counts.iter().enumerate();
+        counts.fold(0, |mask, (slot, &count)| mask | u64::from(count != 0) << slot)
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<usize> {
+        // An emptied slot keeps its old key: a hit counts only with a count.
+        let hits = self.keys_where(|held| held == key) & self.taken();
+        if hits == 0 { None } else { Some(hits.trailing_zeros() as usize) }
+    }
+
+    #[inline]
+    fn vacancy(&self) -> Option<usize> {
+        let slot = (!self.taken()).trailing_zeros() as usize;
+        (slot < Self::SLOTS).then_some(slot)
+    }
+
+    #[inline]
+    fn passed(&self) -> u8 {
+        self.passed
+    }
+
+    #[inline]
+    fn set_passed(&mut self, passed: u8) {
+        self.passed = passed;
+    }
+
+    #[inline]
+    fn touch(&self) -> u64 {
+        u64::from(self.passed)
     }
 }
 
@@ -145,41 +270,74 @@ impl Line {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// Line and slots say the same, whatever the slots hold.
+    fn word_tricks_equal_the_slots<L: Line>(slots: &[(u64, u16)], passed: u8, wanted: u64) {
+        let mut line = L::EMPTY;
+        // Slots that were used before keep old keys.
+        for slot in 0..L::SLOTS {
+            line.put(slot, Key(wanted), L::MAX_COUNT);
+            line.free(slot);
+        }
+        for _ in 0..passed {
+            line.pass();
+        }
+        let slots: Vec<_> =
+            slots[..L::SLOTS].iter().map(|&(key, count)| (key, count.min(L::MAX_COUNT))).collect();
+        for (slot, &(key, count)) in slots.iter().enumerate() {
+            if count != 0 {
+                line.put(slot, Key(key), 1);
+                line.set_count(slot, count);
+            }
+        }
+        let found = slots.iter().position(|&(key, count)| count != 0 && key == wanted);
+        assert_eq!(line.find(Key(wanted)), found);
+        assert_eq!(line.vacancy(), slots.iter().position(|&(_, count)| count == 0));
+        assert_eq!(line.passed(), passed);
+        let taken = slots.iter().enumerate().filter(|(_, (_, count))| *count != 0);
+        let taken: Vec<_> = taken.map(|(slot, &(key, count))| (slot, Key(key), count)).collect();
+        assert!(line.entries().eq(taken.iter().copied()));
+        let equal = line.keys_where(|key| key == Key(wanted)) & line.taken();
+        assert!(super::slots::<L>(equal).eq(taken
+            .iter()
+            .filter_map(|&(slot, key, _)| (key == Key(wanted)).then_some(slot))));
+        for slot in 0..L::SLOTS {
+            line.free(slot);
+        }
+        assert_eq!((line.find(Key(wanted)), line.taken(), line.passed()), (None, 0, passed));
+    }
+
+    /// Few different keys, some of which differ only where a line does not look at first.
+    fn key() -> impl Strategy<Value = u64> {
+        prop_oneof![0u64..3, (0u64..3).prop_map(|k| k << 32), (60u64..68).prop_map(|k| k << 32)]
+    }
+
+    fn count() -> impl Strategy<Value = u16> {
+        prop_oneof![Just(0), 1u16..=2, Just(255), Just(256), Just(u16::MAX), any::<u16>()]
+    }
 
     proptest! {
         #[test]
-        fn word_tricks_equal_the_slot_by_slot_answer(
-            counts in prop::array::uniform7(prop_oneof![Just(0u8), Just(1), Just(127), Just(128), Just(255), any::<u8>()]),
-            keys in prop::array::uniform7(0u64..4),
+        fn both_layouts_equal_the_slot_by_slot_answer(
+            slots in prop::array::uniform7((key(), count())),
             passed in 0u8..4,
-            key in 0u64..4,
+            wanted in key(),
         ) {
-            let mut line = Line::EMPTY;
-            for slot in 0..LINE_SLOTS {
-                line.keys[slot] = Key(keys[slot]);
-                line.set_count(slot, counts[slot]);
-            }
-            for _ in 0..passed {
-                line.pass();
-            }
-            let found = (0..LINE_SLOTS).find(|&slot| counts[slot] != 0 && keys[slot] == key);
-            prop_assert_eq!(line.find(Key(key)), found);
-            prop_assert_eq!(line.free_slot(), counts.iter().position(|&count| count == 0));
-            prop_assert_eq!(line.passed(), passed);
-            for (slot, &count) in counts.iter().enumerate() {
-                prop_assert_eq!(line.count(slot), count);
-            }
+            word_tricks_equal_the_slots::<MarkLine>(&slots, passed, wanted);
+            word_tricks_equal_the_slots::<CountLine>(&slots, passed, wanted);
         }
     }
 
     #[test]
     fn passed_sticks_at_its_end() {
-        let mut line = Line::EMPTY;
-        for _ in 0..300 {
-            line.pass();
+        fn sticks<L: Line>() {
+            let mut line = L::EMPTY;
+            (0..300).for_each(|_| line.pass());
+            line.unpass();
+            assert_eq!((line.passed(), line.vacancy()), (255, Some(0)));
         }
-        line.unpass();
-        assert_eq!(line.passed(), 255);
-        assert_eq!(line.free_slot(), Some(0));
+        sticks::<MarkLine>();
+        sticks::<CountLine>();
     }
 }

@@ -1,74 +1,74 @@
 //! Stop 2: exact ownership. In come a member and a block that it gained or lost; out goes whether
-//! it is the block's first owner, its last, or only one of several. Next stop:
-//! `ckf-core/src/table.rs`.
+//! that is news of this member. What it means for the pool, the [projection](crate::projection)
+//! knows: the filter is its index of owners. Next stop: `ckf-core/src/table.rs`.
 //!
-//! Every member has a set of its blocks, and the pool counts the owners of each block. All of them
-//! are [`CountedSet`]s: about 12 bytes a block, no stall when they grow.
+//! Every member has a [`Set`] of its blocks: about 16 bytes a block, no stall when it grows.
 
-mod counted;
+mod counts;
 mod line;
-mod refcounts;
 mod scramble;
 mod segment;
+mod set;
 
 use alloc::vec::Vec;
 
-use ckf_core::{AllocationError, BlockHash};
+use ckf_core::AllocationError;
 
 use crate::budget::Budget;
-use crate::error::Violation;
 use crate::{CommandError, Member, WorkerId};
 
-pub(crate) use counted::{CountedSet, Cursor, Held};
-pub(crate) use line::LINE_SLOTS;
-pub(crate) use refcounts::{CLASSES, Refcounts};
+pub(crate) use counts::{CLASSES, Counts};
+pub(crate) use line::{LINE_SLOTS, MarkLine};
 pub use scramble::HashSeeds;
 pub(crate) use scramble::{Key, Scramble};
+pub(crate) use set::{Cursor, Held, Set};
 
-/// The exact state of a pool.
+/// Who owns what: the exact state of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Ownership {
     scramble: Scramble,
-    /// Members that own at least one block, ascending.
-    members: Vec<Owner>,
-    refcounts: Refcounts,
+    /// Members that own at least one block, ascending, with their places.
+    index: Vec<(Member, OwnerId)>,
+    /// By place.
+    owners: Vec<Owner>,
+    /// The place given up last.
+    vacant: Option<OwnerId>,
     max_members: u32,
 }
 
-/// A member and its blocks. Their counts in the set are marks: 1, or [`KEPT`] during a replacement.
+/// One member's blocks. Their counts in the set are marks: 1, or [`KEPT`] during a replacement.
 #[derive(Clone, Debug)]
 struct Owner {
-    member: Member,
-    blocks: CountedSet,
+    blocks: Set<MarkLine>,
+    /// The place given up before this one, once this one is given up.
+    vacant: Option<OwnerId>,
 }
 
 /// The block is in the new state of a member that is being replaced.
-const KEPT: u8 = 2;
+const KEPT: u16 = 2;
 
-/// Which member, as a position that is valid until a member comes or goes.
+/// Which member: a small number that stays the same as long as the member owns anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnerIndex(usize);
+pub(crate) struct OwnerId(u16);
 
-/// What a member's gain of a block is for the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gain {
-    AlreadyOwned,
-    Shared,
-    First,
-}
+impl OwnerId {
+    /// The number, below [`PoolConfig::MAX_MEMBERS`](crate::PoolConfig::MAX_MEMBERS).
+    #[inline]
+    pub(crate) fn get(self) -> u16 {
+        self.0
+    }
 
-/// What a member's loss of a block is for the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    Unknown,
-    Released,
-    Final,
+    /// The id with this number.
+    #[inline]
+    pub(crate) fn new(number: u16) -> Self {
+        Self(number)
+    }
 }
 
 impl Ownership {
     pub(crate) fn new(seeds: HashSeeds, max_members: u32) -> Self {
-        let (scramble, refcounts) = (Scramble::new(seeds), Refcounts::new());
-        Self { scramble, members: Vec::new(), refcounts, max_members }
+        let (index, owners) = (Vec::new(), Vec::new());
+        Self { scramble: Scramble::new(seeds), index, owners, vacant: None, max_members }
     }
 
     /// Translates between block hashes and the keys of the sets.
@@ -77,147 +77,168 @@ impl Ownership {
         &self.scramble
     }
 
-    pub(crate) fn refcounts(&self) -> &Refcounts {
-        &self.refcounts
-    }
-
     /// Members with their blocks, ascending.
-    pub(crate) fn members(&self) -> impl ExactSizeIterator<Item = (Member, &CountedSet)> {
-        self.members.iter().map(|owner| (owner.member, &owner.blocks))
+    pub(crate) fn members(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (Member, OwnerId, &Set<MarkLine>)> {
+        self.index.iter().map(|&(member, at)| (member, at, self.blocks(at)))
     }
 
     /// Bytes of the members' sets.
-    pub(crate) fn member_bytes(&self) -> u64 {
-        let sets: u64 = self.members.iter().map(|owner| owner.blocks.bytes()).sum();
-        sets + Budget::bytes_of(&self.members)
+    pub(crate) fn bytes(&self) -> u64 {
+        let sets: u64 = self.owners.iter().map(|owner| owner.blocks.bytes()).sum();
+        sets + Budget::bytes_of(&self.owners) + Budget::bytes_of(&self.index)
     }
 
-    pub(crate) fn find(&self, member: Member) -> Option<OwnerIndex> {
-        self.members.binary_search_by_key(&member, |owner| owner.member).ok().map(OwnerIndex)
+    /// The member's place in the index, or where it would be.
+    #[inline]
+    fn search(&self, member: Member) -> Result<usize, usize> {
+        // One number instead of two fields: a comparison without branches.
+        let rank =
+            |member: Member| u128::from(member.worker.get()) << 32 | u128::from(member.rank.get());
+        let wanted = rank(member);
+        self.index.binary_search_by(|(member, _)| rank(*member).cmp(&wanted))
     }
 
-    pub(crate) fn owns(&self, member: Member, block: BlockHash) -> bool {
-        let key = self.scramble.key(block);
-        self.find(member).is_some_and(|at| self.members[at.0].blocks.find(key).is_some())
+    #[inline]
+    pub(crate) fn find(&self, member: Member) -> Option<OwnerId> {
+        self.search(member).ok().map(|at| self.index[at].1)
+    }
+
+    #[inline]
+    fn blocks(&self, at: OwnerId) -> &Set<MarkLine> {
+        &self.owners[usize::from(at.0)].blocks
+    }
+
+    #[inline]
+    fn blocks_mut(&mut self, at: OwnerId) -> &mut Set<MarkLine> {
+        &mut self.owners[usize::from(at.0)].blocks
+    }
+
+    /// Whether the member of this place, which may be vacant, owns the block.
+    #[inline]
+    pub(crate) fn owns(&self, at: OwnerId, key: Key) -> bool {
+        let owner = self.owners.get(usize::from(at.0));
+        owner.is_some_and(|owner| owner.blocks.find(key).is_some())
     }
 
     pub(crate) fn owned_blocks(&self, member: Member) -> u64 {
-        self.find(member).map_or(0, |at| self.members[at.0].blocks.len())
+        self.find(member).map_or(0, |at| self.blocks(at).len())
     }
 
     /// The first member of a worker that owns anything.
     pub(crate) fn first_of(&self, worker: WorkerId) -> Option<Member> {
-        let at = self.members.partition_point(|owner| owner.member.worker < worker);
-        let member = self.members.get(at)?.member;
+        let at = self.index.partition_point(|(member, _)| member.worker < worker);
+        let member = self.index.get(at)?.0;
         (member.worker == worker).then_some(member)
     }
 
-    /// The member's place, made if it has none. One that ends up without blocks must be
-    /// [dropped](Self::drop_if_empty) again.
+    /// The member's place, made if it has none. One that ends up without blocks must
+    /// [leave](Self::leave_if_empty) again.
+    #[inline]
     pub(crate) fn enter(
         &mut self,
         member: Member,
         budget: &mut Budget,
-    ) -> Result<OwnerIndex, CommandError> {
-        match self.members.binary_search_by_key(&member, |owner| owner.member) {
-            Ok(at) => Ok(OwnerIndex(at)),
-            Err(_) if self.members.len() >= self.max_members as usize => {
-                Err(CommandError::TooManyMembers { limit: self.max_members })
-            }
-            Err(at) => {
-                budget.reserve_one(&mut self.members)?;
-                let blocks = CountedSet::new();
-                self.members.insert(at, Owner { member, blocks });
-                Ok(OwnerIndex(at))
-            }
+    ) -> Result<OwnerId, CommandError> {
+        match self.search(member) {
+            Ok(at) => Ok(self.index[at].1),
+            Err(at) => self.admit(member, at, budget),
         }
+    }
+
+    #[cold]
+    fn admit(
+        &mut self,
+        member: Member,
+        index: usize,
+        budget: &mut Budget,
+    ) -> Result<OwnerId, CommandError> {
+        if self.index.len() >= self.max_members as usize {
+            return Err(CommandError::TooManyMembers { limit: self.max_members });
+        }
+        budget.reserve_one(&mut self.index)?;
+        let at = match self.vacant {
+            Some(at) => {
+                self.vacant = self.owners[usize::from(at.0)].vacant;
+                at
+            }
+            None => {
+                if let Err(refused) = budget.reserve_one(&mut self.owners) {
+                    self.release_if_nobody_is_left(budget);
+                    return Err(refused.into());
+                }
+                self.owners.push(Owner { blocks: Set::new(), vacant: None });
+                // No more places than members at one time, and those have 16 bits to spare.
+                OwnerId((self.owners.len() - 1) as u16)
+            }
+        };
+        self.index.insert(index, (member, at));
+        Ok(at)
     }
 
     /// Forgets a member that owns nothing, and gives its memory back.
-    pub(crate) fn drop_if_empty(&mut self, at: OwnerIndex, budget: &mut Budget) {
-        if self.members[at.0].blocks.len() == 0 {
-            self.take(at, budget).release(budget);
-        }
-    }
-
-    /// Takes a member out with all its blocks; their refcounts still count it.
-    pub(crate) fn take(&mut self, at: OwnerIndex, budget: &mut Budget) -> CountedSet {
-        let owner = self.members.remove(at.0);
-        if self.members.is_empty() {
-            budget.release(core::mem::take(&mut self.members));
-        }
-        owner.blocks
-    }
-
-    /// Reads one word of each line that a command will need for this block.
     #[inline]
-    pub(crate) fn touch(&self, at: Option<OwnerIndex>, key: Key) -> u64 {
-        let own = at.map_or(0, |at| self.members[at.0].blocks.touch(key));
-        own ^ self.refcounts.touch(key)
+    pub(crate) fn leave_if_empty(&mut self, member: Member, at: OwnerId, budget: &mut Budget) {
+        if self.blocks(at).len() == 0 {
+            self.leave(member, at, budget);
+        }
     }
 
-    /// Makes the member an owner of the block. For a first owner, `project` enters the block into
-    /// the filter once everything else is certain to succeed.
+    #[cold]
+    fn leave(&mut self, member: Member, at: OwnerId, budget: &mut Budget) {
+        self.take_blocks(at).release(budget);
+        if let Ok(index) = self.search(member) {
+            self.index.remove(index);
+        }
+        self.owners[usize::from(at.0)].vacant = self.vacant.replace(at);
+        self.release_if_nobody_is_left(budget);
+    }
+
+    fn release_if_nobody_is_left(&mut self, budget: &mut Budget) {
+        if self.index.is_empty() {
+            budget.release(core::mem::take(&mut self.index));
+            budget.release(core::mem::take(&mut self.owners));
+            self.vacant = None;
+        }
+    }
+
+    /// Takes all blocks out of the member's set. It keeps its place until it
+    /// [leaves](Self::leave_if_empty).
+    pub(crate) fn take_blocks(&mut self, at: OwnerId) -> Set<MarkLine> {
+        core::mem::replace(self.blocks_mut(at), Set::new())
+    }
+
+    /// Reads one word of the line that a command will need for this block.
+    #[inline]
+    pub(crate) fn touch(&self, at: OwnerId, key: Key) -> u64 {
+        self.blocks(at).touch(key)
+    }
+
+    /// Puts the block into the member's set; returns whether it was not in it.
     ///
     /// # Errors
-    /// [`AllocationError`]; what is owned by whom is unchanged then.
+    /// [`AllocationError`]; the set is unchanged then.
     #[inline]
     pub(crate) fn gain(
         &mut self,
-        at: OwnerIndex,
+        at: OwnerId,
         key: Key,
         budget: &mut Budget,
-        project: impl FnOnce(&mut Budget) -> Result<(), AllocationError>,
-    ) -> Result<Gain, AllocationError> {
-        let blocks = &mut self.members[at.0].blocks;
-        if blocks.find(key).is_some() {
-            return Ok(Gain::AlreadyOwned);
-        }
-        blocks.reserve(key, budget)?;
-        let gain = match self.refcounts.find(key) {
-            Some(place) => {
-                self.refcounts.add(key, place, budget)?;
-                Gain::Shared
-            }
-            None => {
-                self.refcounts.reserve(key, budget)?;
-                project(budget)?;
-                self.refcounts.insert(key);
-                Gain::First
-            }
-        };
-        blocks.insert(key, 1);
-        Ok(gain)
+    ) -> Result<bool, AllocationError> {
+        self.blocks_mut(at).add(key, 1, budget)
     }
 
-    /// Ends the member's ownership of the block.
+    /// Takes the block out of the member's set; returns whether it was in it.
     #[inline]
-    pub(crate) fn lose(
-        &mut self,
-        at: OwnerIndex,
-        key: Key,
-        budget: &mut Budget,
-    ) -> Result<Loss, Violation> {
-        let blocks = &mut self.members[at.0].blocks;
-        let Some(place) = blocks.find(key) else {
-            return Ok(Loss::Unknown);
-        };
-        blocks.remove(key, place, budget);
-        self.release(key, budget)
-    }
-
-    /// Counts one owner fewer of a block that is in no set of the former owner any more.
-    #[inline]
-    pub(crate) fn release(&mut self, key: Key, budget: &mut Budget) -> Result<Loss, Violation> {
-        let Some(place) = self.refcounts.find(key) else { return Err(Violation::Edges) };
-        let last = self.refcounts.release_one(key, place, budget);
-        Ok(if last { Loss::Final } else { Loss::Released })
+    pub(crate) fn lose(&mut self, at: OwnerId, key: Key, budget: &mut Budget) -> bool {
+        self.blocks_mut(at).take(key, budget)
     }
 
     /// Marks the block as part of the member's new state, if it owns it.
     #[inline]
-    pub(crate) fn keep(&mut self, at: OwnerIndex, key: Key) {
-        let blocks = &mut self.members[at.0].blocks;
+    pub(crate) fn keep(&mut self, at: OwnerId, key: Key) {
+        let blocks = self.blocks_mut(at);
         if let Some(place) = blocks.find(key) {
             blocks.set_count(place, KEPT);
         }
@@ -227,11 +248,11 @@ impl Ownership {
     /// removes the marks of the others; returns `false` at the end. Looks at one line.
     pub(crate) fn sweep(
         &mut self,
-        at: OwnerIndex,
+        at: OwnerId,
         cursor: &mut Cursor,
-        mut out: impl FnMut(BlockHash),
+        mut out: impl FnMut(Key),
     ) -> bool {
-        let blocks = &mut self.members[at.0].blocks;
+        let blocks = self.blocks_mut(at);
         let Some(line) = blocks.next_line(cursor) else { return false };
         let mut found = [None; LINE_SLOTS];
         for (slot, held) in found.iter_mut().zip(line) {
@@ -242,14 +263,35 @@ impl Ownership {
                 blocks.set_count(held.place, 1);
             } else {
                 blocks.remove_in_walk(held.key, held.place);
-                out(self.scramble.block(held.key));
+                out(held.key);
             }
         }
         true
     }
 
     /// Gives memory back after a sweep.
-    pub(crate) fn shrink(&mut self, at: OwnerIndex, budget: &mut Budget) {
-        self.members[at.0].blocks.shrink(budget);
+    pub(crate) fn shrink(&mut self, at: OwnerId, budget: &mut Budget) {
+        self.blocks_mut(at).shrink(budget);
+    }
+
+    /// Whether every member has a place of its own, and the places left are the vacant ones.
+    pub(crate) fn is_consistent(&self) -> bool {
+        let mut vacant = 0;
+        let mut next = self.vacant;
+        while let Some(at) = next {
+            vacant += 1;
+            if vacant > self.owners.len() {
+                return false;
+            }
+            let Some(owner) = self.owners.get(usize::from(at.0)) else { return false };
+            if owner.blocks.len() != 0 {
+                return false;
+            }
+            next = owner.vacant;
+        }
+        // Members own blocks, so none of them sits on a vacant place.
+        self.index.is_sorted_by(|(a, _), (b, _)| a < b)
+            && self.members().all(|(_, _, blocks)| blocks.len() != 0)
+            && self.index.len() + vacant == self.owners.len()
     }
 }

@@ -36,7 +36,10 @@ impl fmt::Debug for HashSeeds {
 pub(crate) struct Key(pub(super) u64);
 
 impl Key {
+    pub(super) const ZERO: Self = Self(0);
+
     /// The 64 bits.
+    #[inline]
     pub(crate) fn get(self) -> u64 {
         self.0
     }

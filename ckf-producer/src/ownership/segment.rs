@@ -1,21 +1,18 @@
-//! One segment of a counted set: a few hundred lines with a bounded rebuild.
+//! One segment of a set: a few hundred lines with a bounded rebuild.
 
 use alloc::vec::Vec;
 
 use ckf_core::AllocationError;
 
-use super::line::Line;
+use super::line::{Line, slots};
 use super::scramble::Key;
 use crate::budget::Budget;
 
-/// Keys in eight lines, on average, above which a segment has no room.
-const FULL_BY_EIGHT: usize = 54;
-
 /// Open addressing by lines: a key lies in its home line or, where that was full, in one of the
 /// following lines; each full line on the way counts it as passed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Segment {
-    lines: Vec<Line>,
+#[derive(Clone, Debug)]
+pub(super) struct Segment<L> {
+    lines: Vec<L>,
     len: u32,
 }
 
@@ -26,18 +23,39 @@ pub(super) struct Spot {
     pub(super) slot: u8,
 }
 
+/// What became of a key that was to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It is here now.
+    New,
+    /// It was here.
+    Held,
+    /// The segment has no room for it: nothing has changed.
+    NoRoom,
+}
+
 /// The line that a key prefers: its low half, spread over any number of lines.
 #[inline]
 fn home(key: Key, lines: usize) -> usize {
-    (((key.0 & 0xFFFF_FFFF) * lines as u64) >> 32) as usize
+    (((key.get() & 0xFFFF_FFFF) * lines as u64) >> 32) as usize
 }
 
-impl Segment {
+/// The line after `at`, round the end.
+#[inline]
+fn after(at: usize, lines: usize) -> usize {
+    if at + 1 == lines { 0 } else { at + 1 }
+}
+
+impl<L: Line> Segment<L> {
+    pub(super) const fn new() -> Self {
+        Self { lines: Vec::new(), len: 0 }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len as usize
     }
 
-    pub(super) fn lines(&self) -> &[Line] {
+    pub(super) fn lines(&self) -> &[L] {
         &self.lines
     }
 
@@ -49,14 +67,25 @@ impl Segment {
     /// Brings the home line of `key` near.
     #[inline]
     pub(super) fn touch(&self, key: Key) -> u64 {
-        self.lines.get(home(key, self.lines.len())).map_or(0, Line::touch)
+        self.lines.get(home(key, self.lines.len())).map_or(0, L::touch)
     }
 
     #[inline]
     pub(super) fn find(&self, key: Key) -> Option<Spot> {
-        let count = self.lines.len();
-        let mut at = home(key, count);
-        for _ in 0..count {
+        let at = home(key, self.lines.len());
+        let line = self.lines.get(at)?;
+        match line.find(key) {
+            Some(slot) => Some(Spot { line: at as u32, slot: slot as u8 }),
+            None if line.passed() == 0 => None,
+            None => self.find_after(at, key),
+        }
+    }
+
+    /// The search in the lines that follow the home line.
+    fn find_after(&self, home: usize, key: Key) -> Option<Spot> {
+        let mut at = home;
+        for _ in 1..self.lines.len() {
+            at = after(at, self.lines.len());
             let line = &self.lines[at];
             if let Some(slot) = line.find(key) {
                 return Some(Spot { line: at as u32, slot: slot as u8 });
@@ -64,34 +93,56 @@ impl Segment {
             if line.passed() == 0 {
                 return None;
             }
-            at = if at + 1 == count { 0 } else { at + 1 };
         }
         None
     }
 
-    /// Whether one more key fits without growing.
+    /// Whether one more key fits without growing: not more than 27 in 28 slots are taken.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.len() * 8 < self.lines.len() * FULL_BY_EIGHT
+        self.len() * 28 < self.lines.len() * L::SLOTS * 27
     }
 
-    /// Stores a key that is not here; there must be room.
+    /// Stores a key, unless it is here.
     #[inline]
-    pub(super) fn insert(&mut self, key: Key, count: u8) {
-        debug_assert!(self.find(key).is_none());
+    pub(super) fn add(&mut self, key: Key, count: u16) -> Added {
+        let has_room = self.has_room();
+        let at = home(key, self.lines.len());
+        let Some(line) = self.lines.get_mut(at) else { return Added::NoRoom };
+        if line.find(key).is_some() {
+            return Added::Held;
+        }
+        match line.vacancy() {
+            Some(slot) if line.passed() == 0 && has_room => {
+                line.put(slot, key, count);
+                self.len += 1;
+                Added::New
+            }
+            _ => self.add_after(at, key, count),
+        }
+    }
+
+    /// Stores a key that is not in its home line, unless it is in one that follows.
+    fn add_after(&mut self, home: usize, key: Key, count: u16) -> Added {
+        if self.lines[home].passed() != 0 && self.find_after(home, key).is_some() {
+            return Added::Held;
+        }
+        if !self.has_room() {
+            return Added::NoRoom;
+        }
         insert_in(&mut self.lines, key, count);
         self.len += 1;
+        Added::New
     }
 
     #[inline]
-    pub(super) fn count(&self, spot: Spot) -> u8 {
+    pub(super) fn count(&self, spot: Spot) -> u16 {
         self.lines[spot.line as usize].count(usize::from(spot.slot))
     }
 
     /// Sets a count other than 0.
     #[inline]
-    pub(super) fn set_count(&mut self, spot: Spot, count: u8) {
-        debug_assert!(count != 0);
+    pub(super) fn set_count(&mut self, spot: Spot, count: u16) {
         self.lines[spot.line as usize].set_count(usize::from(spot.slot), count);
     }
 
@@ -102,9 +153,9 @@ impl Segment {
         let mut at = home(key, count);
         while at != spot.line as usize {
             self.lines[at].unpass();
-            at = if at + 1 == count { 0 } else { at + 1 };
+            at = after(at, count);
         }
-        self.lines[at].set_count(usize::from(spot.slot), 0);
+        self.lines[at].free(usize::from(spot.slot));
         self.len -= 1;
     }
 
@@ -116,7 +167,7 @@ impl Segment {
         budget: &mut Budget,
     ) -> Result<(), AllocationError> {
         let mut fresh = empty_lines(lines, budget)?;
-        for (_, key, count) in self.lines.iter().flat_map(Line::entries) {
+        for (_, key, count) in self.lines.iter().flat_map(L::entries) {
             insert_in(&mut fresh, key, count);
         }
         budget.release(core::mem::replace(&mut self.lines, fresh));
@@ -125,6 +176,8 @@ impl Segment {
 
     /// Moves the keys that `leaves` picks into a new segment of `lines` lines, or of as many as
     /// here if that is more: then all of them would fit. On refusal nothing has changed.
+    ///
+    /// One pass over both segments in order: homes ascend with the keys' low halves in each.
     #[cold]
     pub(super) fn split(
         &mut self,
@@ -133,18 +186,54 @@ impl Segment {
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
         let count = self.lines.len();
-        let mut upper = Self { lines: empty_lines(lines.max(count), budget)?, len: 0 };
+        let mut upper = empty_lines(lines.max(count), budget)?;
+        let mut moved = 0;
+        let mut strangers = self.lines.last().is_some_and(|last| last.passed() != 0);
         for at in 0..count {
-            // Keys that stay but are not in their home line may find room there now.
-            let moves = |key| leaves(key) | (home(key, count) != at);
-            let line = self.lines[at];
-            for (slot, key, keys_count) in line.entries_where(moves) {
-                self.remove(key, Spot { line: at as u32, slot: slot as u8 });
-                let target = if leaves(key) { &mut upper } else { &mut *self };
-                target.insert(key, keys_count);
+            let line = &mut self.lines[at];
+            let passed = line.passed() != 0;
+            let mut leaving = line.taken() & line.keys_where(&leaves);
+            if strangers {
+                // Keys of lines before. Those that stay may find room nearer to their home now.
+                let away = line.taken() & line.keys_where(|key| home(key, count) != at);
+                leaving &= !away;
+                self.settle(at, away, &leaves, &mut upper, &mut moved);
+            }
+            let line = &mut self.lines[at];
+            for slot in slots::<L>(leaving) {
+                let (key, keys_count) = (line.key(slot), line.count(slot));
+                line.free(slot);
+                insert_in(&mut upper, key, keys_count);
+                moved += 1;
+            }
+            strangers = passed;
+        }
+        self.len -= moved;
+        Ok(Self { lines: upper, len: moved })
+    }
+
+    /// Moves keys that are not in their home line, `away` in line `at`, to where they belong.
+    fn settle(
+        &mut self,
+        at: usize,
+        away: u64,
+        leaves: impl Fn(Key) -> bool,
+        upper: &mut [L],
+        moved: &mut u32,
+    ) {
+        for slot in slots::<L>(away) {
+            let (key, keys_count) = (self.lines[at].key(slot), self.lines[at].count(slot));
+            self.remove(key, Spot { line: at as u32, slot: slot as u8 });
+            if leaves(key) {
+                insert_in(upper, key, keys_count);
+                *moved += 1;
+                // It is taken off the length once, with all that moved.
+                self.len += 1;
+            } else {
+                insert_in(&mut self.lines, key, keys_count);
+                self.len += 1;
             }
         }
-        Ok(upper)
     }
 
     /// Gives all memory back.
@@ -169,22 +258,24 @@ impl Segment {
     }
 }
 
-fn empty_lines(count: usize, budget: &mut Budget) -> Result<Vec<Line>, AllocationError> {
+fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, AllocationError> {
     let mut lines = budget.vec(count)?;
-    lines.resize(count, Line::EMPTY);
+    lines.resize(count, L::EMPTY);
     Ok(lines)
 }
 
+/// Stores a key in the first line from its home on that has a free slot. There must be one.
 #[inline]
-fn insert_in(lines: &mut [Line], key: Key, count: u8) {
-    let mut at = home(key, lines.len());
+fn insert_in<L: Line>(lines: &mut [L], key: Key, count: u16) {
+    let len = lines.len();
+    let mut at = home(key, len);
     loop {
         let line = &mut lines[at];
-        if let Some(slot) = line.free_slot() {
+        if let Some(slot) = line.vacancy() {
             line.put(slot, key, count);
             return;
         }
         line.pass();
-        at = if at + 1 == lines.len() { 0 } else { at + 1 };
+        at = after(at, len);
     }
 }
