@@ -199,21 +199,23 @@ impl Projection {
         budget: &mut Budget,
         mut owns: impl FnMut(OwnerId) -> bool,
     ) -> Result<bool, AllocationError> {
-        let mut is_counted = false;
+        // Counted blocks first: one of them may have a twin whose sole owner owns both.
+        if copies.clone().any(|slot| self.tags.get(slot) == Tag::SHARED) && self.shared.gain(key) {
+            return Ok(true);
+        }
+        if self.omitted.len() != 0 && self.omitted.gain(key) {
+            return Ok(true);
+        }
         for slot in copies {
-            match self.tags.get(slot).owner() {
-                None => is_counted = true,
-                // A copy of its own is that of another block.
-                Some(other) if other != at && owns(other) => {
-                    self.shared.enter(key, 2, budget)?;
-                    self.tags.set(slot, Tag::SHARED);
-                    return Ok(true);
-                }
-                Some(_) => {}
+            // A copy of the member's own is that of another block.
+            let owner = self.tags.get(slot).owner();
+            if owner.is_some_and(|owner| owner != at && owns(owner)) {
+                self.shared.enter(key, 2, budget)?;
+                self.tags.set(slot, Tag::SHARED);
+                return Ok(true);
             }
         }
-        Ok(is_counted && self.shared.gain(key)
-            || self.omitted.len() != 0 && self.omitted.gain(key))
+        Ok(false)
     }
 
     /// Enters a block that is not in the filter: with the tag of its sole owner, or as a shared
