@@ -179,10 +179,8 @@ impl Table {
     pub fn find(&self, address: &Address) -> Copies {
         let Address { fingerprint, first, second } = *address;
         let of_second = self.image(second).matches(fingerprint);
-        let slots = [
-            self.image(first).matches(fingerprint),
-            if first == second { 0 } else { of_second },
-        ];
+        let slots =
+            [self.image(first).matches(fingerprint), if first == second { 0 } else { of_second }];
         Copies { buckets: [first, second], slots }
     }
 

@@ -87,8 +87,7 @@ impl Projection {
                 }
             }
         });
-        let (table, tags, dirty) =
-            made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
+        let (table, tags, dirty) = made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
         Ok(Self {
             table,
             tags,

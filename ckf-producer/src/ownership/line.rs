@@ -152,7 +152,7 @@ impl Line for MarkLine {
     #[inline]
     fn find(&self, key: Key) -> Option<usize> {
         let marks = Self::ONES * Self::MARK;
-        let differs = (self.meta & !marks) ^ Self::byte(key) * Self::ONES;
+        let differs = (self.meta & !marks) ^ (Self::byte(key) * Self::ONES);
         // Top bits of the bytes that are 0; a borrow may add others above one of them.
         let mut hits = differs.wrapping_sub(Self::ONES) & !differs & Self::TAKEN;
         while hits != 0 {
@@ -299,9 +299,11 @@ mod tests {
         let taken: Vec<_> = taken.map(|(slot, &(key, count))| (slot, Key(key), count)).collect();
         assert!(line.entries().eq(taken.iter().copied()));
         let equal = line.keys_where(|key| key == Key(wanted)) & line.taken();
-        assert!(super::slots::<L>(equal).eq(taken
-            .iter()
-            .filter_map(|&(slot, key, _)| (key == Key(wanted)).then_some(slot))));
+        assert!(
+            super::slots::<L>(equal).eq(taken
+                .iter()
+                .filter_map(|&(slot, key, _)| (key == Key(wanted)).then_some(slot)))
+        );
         for slot in 0..L::SLOTS {
             line.free(slot);
         }
