@@ -3,10 +3,9 @@
 use core::num::NonZeroU32;
 
 use ckf_core::BlockHash;
-use hashbrown::hash_map::Entry;
 
 use super::front::{BlockChange, BlockChanges, Front};
-use super::map::{self, Map};
+use super::map::{Hashed, Map};
 use crate::HashSeeds;
 
 /// How often each block is held.
@@ -17,45 +16,45 @@ pub(super) struct Copies {
 
 impl Copies {
     pub(super) fn new(seeds: HashSeeds) -> Self {
-        Self { counts: map::new(seeds) }
+        Self { counts: Map::new(seeds) }
     }
 
-    /// Makes room for one more block; `false` when memory is refused.
-    pub(super) fn reserve(&mut self) -> bool {
-        self.counts.try_reserve(1).is_ok()
+    pub(super) fn hashed(&self, hash: BlockHash) -> Hashed<BlockHash> {
+        self.counts.hashed(hash)
     }
 
-    /// Counts one more copy; `true` when it is the first.
-    pub(super) fn add(&mut self, hash: BlockHash) -> bool {
-        match self.counts.entry(hash) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(NonZeroU32::MIN);
-                true
-            }
-            Entry::Occupied(mut occupied) => {
+    /// Makes room for this block; `false` when memory is refused.
+    pub(super) fn reserve(&mut self, hash: Hashed<BlockHash>) -> bool {
+        self.counts.reserve(hash)
+    }
+
+    /// Counts one more copy; `true` when it is the first. [`reserve`](Self::reserve) comes before.
+    pub(super) fn add(&mut self, hash: Hashed<BlockHash>) -> bool {
+        match self.counts.insert(hash, NonZeroU32::MIN) {
+            None => true,
+            Some(count) => {
                 // Four thousand million copies of one block: whoever reports more is not believed.
-                let count = occupied.get().saturating_add(1);
-                occupied.insert(count);
+                *count = count.saturating_add(1);
                 false
             }
         }
     }
 
     /// Counts one copy less; `true` when it was the last. An unknown block is a no-op.
-    pub(super) fn subtract(&mut self, hash: BlockHash) -> bool {
-        let Some(count) = self.counts.get_mut(&hash) else { return false };
+    pub(super) fn subtract(&mut self, hash: Hashed<BlockHash>) -> bool {
+        let Some(count) = self.counts.get_mut(hash) else { return false };
         match NonZeroU32::new(count.get() - 1) {
             Some(less) => *count = less,
             None => {
-                self.counts.remove(&hash);
+                self.counts.remove(hash);
                 return true;
             }
         }
         false
     }
 
-    pub(super) fn contains(&self, hash: BlockHash) -> bool {
-        self.counts.contains_key(&hash)
+    pub(super) fn contains(&self, hash: Hashed<BlockHash>) -> bool {
+        self.counts.contains(hash)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -80,8 +79,7 @@ impl Copies {
 /// tell copies of a block from blocks of equal content.
 ///
 /// Memory: 25 to 45 bytes per block held, up to the limit given. Blocks beyond it are not passed
-/// on, and counted. Cost: one map operation per block; now and then the
-/// map grows.
+/// on, and counted. Cost: one map operation per block; now and then some thousand entries move.
 ///
 /// ```
 /// use ckf_core::BlockHash;
@@ -149,19 +147,21 @@ impl<F: Front> Front for CopyCounter<F> {
         for change in inner {
             match change {
                 BlockChange::Store(hashes) => {
-                    for hash in hashes {
-                        let full = self.copies.len() >= self.max_blocks || !self.copies.reserve();
+                    for block in hashes {
+                        let hash = self.copies.hashed(block);
+                        let full =
+                            self.copies.len() >= self.max_blocks || !self.copies.reserve(hash);
                         if full && !self.copies.contains(hash) {
                             self.refused += 1;
                         } else if self.copies.add(hash) {
-                            changes.store(hash);
+                            changes.store(block);
                         }
                     }
                 }
                 BlockChange::Remove(hashes) => {
-                    for hash in hashes {
-                        if self.copies.subtract(hash) {
-                            changes.remove(hash);
+                    for block in hashes {
+                        if self.copies.subtract(self.copies.hashed(block)) {
+                            changes.remove(block);
                         }
                     }
                 }

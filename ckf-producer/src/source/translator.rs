@@ -1,30 +1,38 @@
 //! From an engine's block ids to the block hashes that readers rebuild from tokens.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::num::NonZeroU32;
 
 use ckf_core::sequence::{Scope, roll};
 use ckf_core::{BlockHash, EngineBlockId};
-use hashbrown::hash_map::Entry;
 
 use super::copies::Copies;
 use super::engine::{self, Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
 use super::filter::{PlaceFilter, PlaceStats};
 use super::front::{BlockChanges, Front};
-use super::map::{self, Map};
+use super::map::{Hashed, Map};
 use crate::HashSeeds;
+
+/// Blocks whose memory is asked for at a time.
+const GROUP: usize = 64;
 
 /// What a host knows about an engine's events.
 ///
 /// ```
 /// use core::num::NonZeroU32;
 /// use ckf_core::EngineBlockId;
+/// use ckf_producer::HashSeeds;
 /// use ckf_producer::source::TranslatorConfig;
 ///
+/// // Drawn by the host: engines' ids may be chosen by somebody who means harm.
+/// let seeds = HashSeeds::new([11, 12, 13, 14]);
 /// let block_size = NonZeroU32::new(16).ok_or("not 0")?;
 /// // Old SGLang names the hash of an empty page as the parent of first blocks.
 /// let root = EngineBlockId::from_signed(5740354900026072187);
-/// let config = TranslatorConfig::new(block_size).with_root(Some(root)).with_max_blocks(500_000);
+/// let config = TranslatorConfig::new(block_size, seeds)
+///     .with_root(Some(root))
+///     .with_max_blocks(500_000);
 /// assert_eq!(config.max_blocks(), 500_000);
 /// # Ok::<(), &str>(())
 /// ```
@@ -40,15 +48,15 @@ pub struct TranslatorConfig {
 
 impl TranslatorConfig {
     /// Blocks of `block_size` tokens in the accelerator's memory, at most 2^24 of them, repeated
-    /// announcements counting once.
-    pub const fn new(block_size: NonZeroU32) -> Self {
+    /// announcements counting once. `seeds` are those of its maps; the pool's will do.
+    pub const fn new(block_size: NonZeroU32, seeds: HashSeeds) -> Self {
         Self {
             block_size,
             primary: Medium::Device,
             root: None,
             max_blocks: 1 << 24,
             copies: false,
-            seeds: HashSeeds::new([1, 2, 3, 4]),
+            seeds,
         }
     }
 
@@ -79,14 +87,6 @@ impl TranslatorConfig {
     #[must_use]
     pub const fn with_copies(mut self, copies: bool) -> Self {
         self.copies = copies;
-        self
-    }
-
-    /// Seeds of the maps, where engines' ids may be chosen by somebody who means harm: those of the
-    /// pool will do. Without, they are the same everywhere.
-    #[must_use]
-    pub const fn with_seeds(mut self, seeds: HashSeeds) -> Self {
-        self.seeds = seeds;
         self
     }
 
@@ -165,7 +165,7 @@ enum Base {
 /// - Blocks whose content nobody can rebuild are remembered, so that what follows them is known to
 ///   be out of reach too, instead of orphaned.
 ///
-/// Cost: two map operations and one hash of the tokens per block; now and then a map grows.
+/// Cost: two map operations and one hash of the tokens per block; now and then some thousand entries move.
 ///
 /// An engine id cannot slip into a pool, the types see to that (report F01):
 ///
@@ -194,7 +194,7 @@ impl Translator {
         Self {
             config,
             filter: PlaceFilter::new(config.primary),
-            known: map::new(config.seeds),
+            known: Map::new(config.seeds),
             holders: Copies::new(config.seeds),
             overfull: false,
             stats: TranslatorStats::default(),
@@ -213,7 +213,7 @@ impl Translator {
 
     /// The hash that stands for an engine block in the pool, if any does.
     pub fn hash_of(&self, id: EngineBlockId) -> Option<BlockHash> {
-        self.known.get(&id)?.hash()
+        self.known.get(self.known.hashed(id))?.hash()
     }
 
     /// Returns how many blocks were orphaned.
@@ -223,7 +223,7 @@ impl Translator {
             return 0;
         }
         let Some(base) = self.base(stored) else {
-            if stored.ids.iter().all(|id| self.known.contains_key(id)) {
+            if stored.ids.iter().all(|id| self.known.contains(self.known.hashed(*id))) {
                 self.stats.repeated += blocks as u64;
                 return 0;
             }
@@ -238,24 +238,48 @@ impl Translator {
         let (mut parent, scope) = match base {
             Base::Chain(parent, scope) => (parent, scope),
             Base::Opaque => {
-                stored.ids.iter().for_each(|id| self.remember_opaque(*id));
+                stored.ids.iter().for_each(|id| self.remember_opaque(self.known.hashed(*id)));
                 return 0;
             }
         };
         let block_size = self.config.block_size.get() as usize;
-        for (index, id) in stored.ids.iter().enumerate() {
-            let window = stored.tokens.window(index, block_size);
-            let private = stored.private_from.is_some_and(|from| index >= from);
-            let (Some(window), false) = (window, private) else {
-                self.remember_opaque(*id);
-                continue;
-            };
+        let mut next = |index| {
+            let window = stored.tokens.window(index, block_size)?;
+            if stored.private_from.is_some_and(|from| index >= from) {
+                return None;
+            }
             let media = stored.media.get(index).map_or(&[][..], Vec::as_slice);
-            let hash = roll(parent, scope.local_hash_with_media(window, media));
-            self.remember(*id, hash, scope, changes);
-            parent = Some(hash);
+            parent = Some(roll(parent, scope.local_hash_with_media(window, media)));
+            parent
+        };
+        for (group, ids) in stored.ids.chunks(GROUP).enumerate() {
+            let hashes = (group * GROUP..).map(&mut next);
+            let group: Vec<_> = ids
+                .iter()
+                .zip(hashes)
+                .map(|(id, hash)| {
+                    (self.known.hashed(*id), hash.map(|hash| self.holders.hashed(hash)))
+                })
+                .collect();
+            self.touch(&group);
+            for (id, hash) in group {
+                match hash {
+                    Some(hash) => self.remember(id, hash, scope, changes),
+                    None => self.remember_opaque(id),
+                }
+            }
         }
         0
+    }
+
+    /// Looks all of a group up for nothing but to have their memory near when they are applied: these
+    /// look-ups do not depend on each other, so the processor waits for all of them at once.
+    fn touch(&self, group: &[(Hashed<EngineBlockId>, Option<Hashed<BlockHash>>)]) {
+        let near = group.iter().map(|(id, hash)| {
+            let held = hash.is_some_and(|hash| self.holders.contains(hash));
+            u32::from(self.known.contains(*id)) + u32::from(held)
+        });
+        black_box(near.sum::<u32>());
     }
 
     /// What the first block builds on; `None` when that is unknown.
@@ -267,7 +291,7 @@ impl Translator {
         let Some(parent) = stored.parent.filter(|parent| self.config.root != Some(*parent)) else {
             return Some(Base::Chain(None, stated()));
         };
-        let Known::Exact { hash, scope, .. } = *self.known.get(&parent)? else {
+        let Known::Exact { hash, scope, .. } = *self.known.get(self.known.hashed(parent))? else {
             return Some(Base::Opaque);
         };
         // A namespace is stated with its adapter; an adapter alone may have left out a namespace
@@ -288,60 +312,54 @@ impl Translator {
 
     fn remember(
         &mut self,
-        id: EngineBlockId,
-        hash: BlockHash,
+        id: Hashed<EngineBlockId>,
+        holders: Hashed<BlockHash>,
         scope: Scope,
         to: &mut BlockChanges,
     ) {
+        let hash = holders.key();
         let fresh = Known::Exact { hash, scope, copies: NonZeroU32::MIN };
-        let full = self.is_full();
-        match self.known.entry(id) {
-            Entry::Vacant(_) if full => {
-                self.stats.refused += 1;
-                self.overfull = true;
-                return;
-            }
-            Entry::Vacant(vacant) => {
-                vacant.insert(fresh);
-            }
-            Entry::Occupied(mut occupied) => match occupied.get_mut() {
-                opaque @ Known::Opaque => *opaque = fresh,
-                known => {
-                    if let Known::Exact { hash: held, copies, .. } = *known
-                        && held != hash
-                    {
-                        *known = Known::Ambiguous { hash: held, copies };
-                    }
-                    if known.hash() != Some(hash) {
-                        self.stats.ambiguous += 1;
-                        return;
-                    }
-                    let Some(copies) = known.copies().filter(|_| self.config.copies) else {
-                        self.stats.repeated += 1;
-                        return;
-                    };
-                    *copies = copies.saturating_add(1);
-                }
-            },
+        if !self.holders.reserve(holders) || !(self.has_room(id) || self.known.contains(id)) {
+            self.stats.refused += 1;
+            self.overfull = true;
+            return;
         }
-        if self.holders.add(hash) {
+        match self.known.insert(id, fresh) {
+            None => {}
+            Some(opaque @ Known::Opaque) => *opaque = fresh,
+            Some(known) => {
+                if let Known::Exact { hash: held, copies, .. } = *known
+                    && held != hash
+                {
+                    *known = Known::Ambiguous { hash: held, copies };
+                }
+                if known.hash() != Some(hash) {
+                    self.stats.ambiguous += 1;
+                    return;
+                }
+                let Some(copies) = known.copies().filter(|_| self.config.copies) else {
+                    self.stats.repeated += 1;
+                    return;
+                };
+                *copies = copies.saturating_add(1);
+            }
+        }
+        if self.holders.add(holders) {
             to.store(hash);
         }
     }
 
-    /// Whether another block can not be remembered: the limit is reached, or memory refused.
-    fn is_full(&mut self) -> bool {
-        self.known.len() >= self.config.max_blocks
-            || self.known.try_reserve(1).is_err()
-            || !self.holders.reserve()
+    /// Whether another block can be remembered: no limit is reached, no memory refused.
+    fn has_room(&mut self, id: Hashed<EngineBlockId>) -> bool {
+        self.known.len() < self.config.max_blocks && self.known.reserve(id)
     }
 
     /// Remembers that nothing is known of a block but its id.
-    fn remember_opaque(&mut self, id: EngineBlockId) {
-        if self.known.contains_key(&id) {
+    fn remember_opaque(&mut self, id: Hashed<EngineBlockId>) {
+        if self.known.contains(id) {
             // Offloaded copies come without content; what an earlier store said still holds.
             self.stats.repeated += 1;
-        } else if self.is_full() {
+        } else if !self.has_room(id) {
             self.stats.refused += 1;
             self.overfull = true;
         } else {
@@ -354,24 +372,35 @@ impl Translator {
         if !self.filter.admits(&removed.place, removed.ids.len()) {
             return;
         }
-        for id in &removed.ids {
-            let Some(known) = self.known.get_mut(id) else {
-                self.stats.unknown_removals += 1;
-                continue;
+        for ids in removed.ids.chunks(GROUP) {
+            let ids: Vec<_> = ids.iter().map(|id| self.known.hashed(*id)).collect();
+            let held = |id| {
+                let hash = self.known.get(id).and_then(|known| known.hash());
+                (id, hash.map(|hash| self.holders.hashed(hash)))
             };
-            let hash = known.hash();
-            let more = known.copies().and_then(|copies| {
-                *copies = NonZeroU32::new(copies.get() - 1)?;
-                Some(())
-            });
-            if more.is_none() {
-                self.known.remove(id);
-            }
-            if let Some(hash) = hash
-                && self.holders.subtract(hash)
-            {
-                changes.remove(hash);
-            }
+            let group: Vec<_> = ids.iter().map(|id| held(*id)).collect();
+            self.touch(&group);
+            ids.into_iter().for_each(|id| self.forget(id, changes));
+        }
+    }
+
+    fn forget(&mut self, id: Hashed<EngineBlockId>, changes: &mut BlockChanges) {
+        let Some(known) = self.known.get_mut(id) else {
+            self.stats.unknown_removals += 1;
+            return;
+        };
+        let hash = known.hash();
+        let more = known.copies().and_then(|copies| {
+            *copies = NonZeroU32::new(copies.get() - 1)?;
+            Some(())
+        });
+        if more.is_none() {
+            self.known.remove(id);
+        }
+        if let Some(hash) = hash
+            && self.holders.subtract(self.holders.hashed(hash))
+        {
+            changes.remove(hash);
         }
     }
 }

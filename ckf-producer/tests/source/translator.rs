@@ -42,7 +42,7 @@ fn removed(numbers: impl IntoIterator<Item = u64>) -> RemovedBlocks {
 }
 
 fn config() -> TranslatorConfig {
-    TranslatorConfig::new(NonZeroU32::new(SIZE).unwrap())
+    TranslatorConfig::new(NonZeroU32::new(SIZE).unwrap(), SEEDS)
 }
 
 /// What a reader asks for, given the labels of a prompt's blocks.

@@ -12,6 +12,8 @@ use ckf_producer::source::{
 };
 use proptest::prelude::*;
 
+use crate::support::SEEDS;
+
 const SIZE: usize = 2;
 
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ fn id_of(path: &Path, variant: u8) -> EngineBlockId {
 proptest! {
     #[test]
     fn the_set_is_that_of_the_token_paths(ops in ops(), copies in any::<bool>()) {
-        let config = TranslatorConfig::new(NonZeroU32::new(SIZE as u32).unwrap());
+        let config = TranslatorConfig::new(NonZeroU32::new(SIZE as u32).unwrap(), SEEDS);
         let mut translator = Translator::new(config.with_copies(copies));
         // Held ids, with what they are and how often they were announced.
         let mut held: BTreeMap<EngineBlockId, (Path, u8, u32)> = BTreeMap::new();

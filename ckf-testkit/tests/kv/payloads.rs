@@ -210,7 +210,7 @@ fn hostile_payloads_are_errors_with_a_place() {
 
 /// Feeds events to a fresh translator; returns it, and the blocks that it stores.
 fn translate(events: Vec<EngineEvent>) -> (Translator, Vec<BlockHash>) {
-    let config = TranslatorConfig::new(NonZeroU32::new(16).unwrap());
+    let config = TranslatorConfig::new(NonZeroU32::new(16).unwrap(), shared::SEEDS);
     let mut translator = Translator::new(config);
     let mut changes = BlockChanges::default();
     translator.apply(events, &mut changes);

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use ckf_producer::HashSeeds;
 use serde_json::Value;
+
+pub(crate) const SEEDS: HashSeeds = HashSeeds::new([1, 2, 3, 4]);
 
 /// The contents of a file under `data/`, or `None` (with a note) where the data is absent.
 pub(crate) fn read(path: &str) -> Option<Vec<u8>> {

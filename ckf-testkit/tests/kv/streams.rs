@@ -215,7 +215,7 @@ impl<F: Front<Event = Vec<EngineEvent>>> Follower<F> {
 }
 
 fn translator() -> Translator {
-    Translator::new(TranslatorConfig::new(NonZeroU32::new(BLOCK as u32).unwrap()))
+    Translator::new(TranslatorConfig::new(NonZeroU32::new(BLOCK as u32).unwrap(), shared::SEEDS))
 }
 
 fn canonical(tokens: &[u32]) -> Vec<BlockHash> {

@@ -51,13 +51,17 @@ const MAX_FRAME: u32 = 512 << 10;
 /// Buckets of one snapshot chunk.
 const CHUNK_BUCKETS: u32 = 16 << 10;
 
+/// Seeds of hash maps, others in each process, so that nobody can choose what crowds them.
+fn seeds() -> HashSeeds {
+    HashSeeds::new([draw(), draw(), draw(), draw()])
+}
+
 impl PoolPlan {
     pub(crate) fn producer(&self) -> HostResult<ckf_producer::Producer> {
-        let seeds = HashSeeds::new([draw(), draw(), draw(), draw()]);
         let publish = PublishConfig::new(Limits::new(MAX_FRAME, 1 << 16, CHUNK_BUCKETS)?)
             .with_chunk_buckets(CHUNK_BUCKETS)?
             .with_heartbeat(self.heartbeat)?;
-        let config = PoolConfig::new(self.format, seeds);
+        let config = PoolConfig::new(self.format, seeds());
         Ok(ckf_producer::Producer::new(config, publish, self.id, self.incarnation)?)
     }
 
@@ -68,6 +72,6 @@ impl PoolPlan {
         let ready = ReadyRule::new(100, self.ready_limit)?;
         // Only what the relay was told about has blocks here.
         let config = PoolSourcesConfig::new(stream, ready).with_discovery(false);
-        Ok((config, Translator::new(TranslatorConfig::new(self.block_size))))
+        Ok((config, Translator::new(TranslatorConfig::new(self.block_size, seeds()))))
     }
 }
