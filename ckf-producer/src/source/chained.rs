@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use ckf_core::{BlockHash, EngineBlockId};
 
-use super::engine::{self, EngineEvent, Medium};
+use super::engine::{EngineEvent, Medium};
 use super::filter::{PlaceFilter, PlaceStats};
 use super::front::{BlockChanges, Front};
 
@@ -40,14 +40,6 @@ fn hash_of(id: EngineBlockId) -> BlockHash {
 
 impl Front for ChainedIds {
     type Event = Vec<EngineEvent>;
-
-    fn event_bytes(event: &Self::Event) -> u64 {
-        engine::bytes_of(event)
-    }
-
-    fn clears(event: &Self::Event) -> bool {
-        event.contains(&EngineEvent::Cleared)
-    }
 
     fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
         for event in event {

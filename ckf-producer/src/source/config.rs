@@ -247,12 +247,33 @@ pub struct PoolSourcesConfig {
     pub(super) ready: ReadyRule,
     pub(super) max_members: usize,
     pub(super) discover: bool,
+    /// Events that may wait in all streams together, and their bytes.
+    pub(super) max_queued: (usize, u64),
 }
 
 impl PoolSourcesConfig {
-    /// Streams like `stream`, at most 4096 of them, also of members that nobody announced.
+    /// Streams like `stream`, at most 4096 of them, also of members that nobody announced; at most
+    /// 2^20 events and 1 GiB of them wait.
     pub const fn new(stream: SourceConfig, ready: ReadyRule) -> Self {
-        Self { stream, ready, max_members: 4096, discover: true }
+        let max_queued = (1 << 20, 1 << 30);
+        Self { stream, ready, max_members: 4096, discover: true, max_queued }
+    }
+
+    /// Limits of the events that wait during recoveries, in all streams together. Each stream has
+    /// [its own](SourceConfig::with_queue) besides.
+    ///
+    /// # Errors
+    /// [`SourceConfigError::Zero`].
+    pub const fn with_max_queued(
+        mut self,
+        events: usize,
+        bytes: u64,
+    ) -> Result<Self, SourceConfigError> {
+        if events == 0 || bytes == 0 {
+            return Err(SourceConfigError::Zero { name: "max_queued" });
+        }
+        self.max_queued = (events, bytes);
+        Ok(self)
     }
 
     /// How many members there can be at one time.

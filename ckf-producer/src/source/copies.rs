@@ -133,14 +133,6 @@ impl<F: Front> CopyCounter<F> {
 impl<F: Front> Front for CopyCounter<F> {
     type Event = F::Event;
 
-    fn event_bytes(event: &Self::Event) -> u64 {
-        F::event_bytes(event)
-    }
-
-    fn clears(event: &Self::Event) -> bool {
-        F::clears(event)
-    }
-
     fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
         let mut inner = BlockChanges::default();
         let orphans = self.front.apply(event, &mut inner);

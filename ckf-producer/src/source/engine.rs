@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use ckf_core::EngineBlockId;
 
+use super::front::SourceEvent;
+
 /// One event of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineEvent {
@@ -184,17 +186,22 @@ impl Attention {
     }
 }
 
-/// Memory that events take, in bytes.
-pub(super) fn bytes_of(events: &[EngineEvent]) -> u64 {
-    let contents = |event: &EngineEvent| match event {
-        EngineEvent::Stored(stored) => {
-            let media: usize = stored.media.iter().map(|m| 24 + m.len() * 8).sum();
-            let texts = stored.namespace.as_ref().map_or(0, String::len)
-                + if let Adapter::Named(name) = &stored.adapter { name.len() } else { 0 };
-            stored.ids.len() * 8 + stored.tokens.len() * 4 + media + texts
-        }
-        EngineEvent::Removed(removed) => removed.ids.len() * 8,
-        EngineEvent::Cleared => 0,
-    };
-    events.iter().map(|event| (size_of::<EngineEvent>() + contents(event)) as u64).sum()
+impl SourceEvent for Vec<EngineEvent> {
+    fn bytes(&self) -> u64 {
+        let contents = |event: &EngineEvent| match event {
+            EngineEvent::Stored(stored) => {
+                let media: usize = stored.media.iter().map(|m| 24 + m.len() * 8).sum();
+                let texts = stored.namespace.as_ref().map_or(0, String::len)
+                    + if let Adapter::Named(name) = &stored.adapter { name.len() } else { 0 };
+                stored.ids.len() * 8 + stored.tokens.len() * 4 + media + texts
+            }
+            EngineEvent::Removed(removed) => removed.ids.len() * 8,
+            EngineEvent::Cleared => 0,
+        };
+        self.iter().map(|event| (size_of::<EngineEvent>() + contents(event)) as u64).sum()
+    }
+
+    fn clears(&self) -> bool {
+        self.contains(&EngineEvent::Cleared)
+    }
 }

@@ -17,7 +17,7 @@ pub enum BlockChange {
     Clear,
 }
 
-/// BlockChanges in order. Neighbours of one kind are joined, and nothing is kept that stands before a
+/// Changes in order. Neighbours of one kind are joined, and nothing is kept that stands before a
 /// [`BlockChange::Clear`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockChanges {
@@ -85,6 +85,30 @@ impl IntoIterator for BlockChanges {
     }
 }
 
+/// What a source publishes under one [`EventId`](super::EventId).
+pub trait SourceEvent: Clone + fmt::Debug {
+    /// Memory that it takes while it waits, in bytes: an estimate will do.
+    fn bytes(&self) -> u64;
+
+    /// Whether the member's set after this event is the same whatever it was before: it contains
+    /// a clear. Such an event ends all doubt about the state.
+    fn clears(&self) -> bool;
+}
+
+impl SourceEvent for Vec<BlockChange> {
+    fn bytes(&self) -> u64 {
+        let hashes = |change: &BlockChange| match change {
+            BlockChange::Store(hashes) | BlockChange::Remove(hashes) => hashes.len() as u64,
+            BlockChange::Clear => 0,
+        };
+        self.iter().map(|change| size_of::<BlockChange>() as u64 + 8 * hashes(change)).sum()
+    }
+
+    fn clears(&self) -> bool {
+        self.contains(&BlockChange::Clear)
+    }
+}
+
 /// Turns the events of one source into changes of its member's set of blocks.
 ///
 /// A [`SourceStream`](super::SourceStream) puts events in order first and hands each to its front
@@ -92,14 +116,7 @@ impl IntoIterator for BlockChanges {
 /// repetition or restart. Fronts stack: [`CopyCounter`](super::CopyCounter) takes another one.
 pub trait Front {
     /// What the source publishes under one [`EventId`](super::EventId).
-    type Event: Clone + fmt::Debug;
-
-    /// Memory that an event takes while it waits, in bytes: an estimate will do.
-    fn event_bytes(event: &Self::Event) -> u64;
-
-    /// Whether the member's set after this event is the same whatever it was before: it contains
-    /// a clear. Such an event ends all doubt about the state.
-    fn clears(event: &Self::Event) -> bool;
+    type Event: SourceEvent;
 
     /// Applies the event that follows the one applied last. Returns how many of its blocks could
     /// not be placed because a predecessor is unknown: a sign that something was missed.
@@ -115,18 +132,6 @@ pub struct Direct;
 
 impl Front for Direct {
     type Event = Vec<BlockChange>;
-
-    fn event_bytes(event: &Self::Event) -> u64 {
-        let hashes = |change: &BlockChange| match change {
-            BlockChange::Store(hashes) | BlockChange::Remove(hashes) => hashes.len() as u64,
-            BlockChange::Clear => 0,
-        };
-        event.iter().map(|change| size_of::<BlockChange>() as u64 + 8 * hashes(change)).sum()
-    }
-
-    fn clears(event: &Self::Event) -> bool {
-        event.contains(&BlockChange::Clear)
-    }
 
     fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
         event.into_iter().for_each(|change| changes.push(change));

@@ -64,7 +64,8 @@
 //! | an event already applied, or waiting; also numbering that goes back in a generation | drops it as a duplicate |
 //! | a small gap, also one that a heartbeat brings to light | asks history; later events wait |
 //! | history cannot give it | asks the full state: never skips |
-//! | a large gap, joining in the middle, too many events waiting, orphans | asks the full state |
+//! | a large gap, joining in the middle, orphans | asks the full state |
+//! | too many events waiting, of the member or of the pool | gives up the oldest of the member's, asks the full state |
 //! | a full state | replaces the member by difference, drops what it covers, applies the rest |
 //! | the first event of a generation, or one with a clear | the state is known from here, whatever was missed |
 //! | a newer generation | clears the member before anything of it counts |
@@ -97,6 +98,7 @@
 mod chained;
 mod config;
 mod copies;
+mod departed;
 mod engine;
 mod filter;
 mod front;
@@ -117,7 +119,7 @@ pub use engine::{
     Adapter, Attention, EngineEvent, Medium, Place, RemovedBlocks, StoredBlocks, Tokens,
 };
 pub use filter::PlaceStats;
-pub use front::{BlockChange, BlockChanges, Direct, Front};
+pub use front::{BlockChange, BlockChanges, Direct, Front, SourceEvent};
 pub use ids::{EventId, RequestId, SourceGeneration};
 pub use output::{
     Doubt, Handled, RequestKind, SourceNotice, SourceRequest, SourceStats, StreamState, WakeReason,

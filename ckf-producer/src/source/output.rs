@@ -50,7 +50,7 @@ pub enum Doubt {
     LongGap,
     /// History could not give what is missing.
     NoHistory,
-    /// More events waited than the queue may hold.
+    /// More events waited than the member's queue, or those of the pool together, may hold.
     Overflow,
     /// The host left more commands waiting than are kept.
     Backlog,
@@ -99,6 +99,9 @@ pub enum Handled {
     Applied,
     /// It waits for earlier events.
     Queued,
+    /// More wait than the limits allow: the oldest of the member's were given up, this one perhaps
+    /// among them, for a full state to cover.
+    Overflowed,
     /// Its effects are already applied, or it waits already.
     Duplicate,
     /// It is of a generation that is over, or of a member that was removed.
@@ -150,8 +153,10 @@ pub struct SourceStats {
     pub duplicates: u64,
     /// Events dropped from the queue because a full state or a clear covered them.
     pub covered: u64,
-    /// Events given up because the queue was full.
+    /// Events given up because too many waited, of the member or of the pool.
     pub overflowed: u64,
+    /// Of these, those given up for the limit of the pool.
+    pub shed: u64,
     /// Events, heartbeats and answers of generations that were over.
     pub old_generation: u64,
     /// Answers to questions that were no longer open.
@@ -184,6 +189,7 @@ impl SourceStats {
             (&mut self.duplicates, other.duplicates),
             (&mut self.covered, other.covered),
             (&mut self.overflowed, other.overflowed),
+            (&mut self.shed, other.shed),
             (&mut self.old_generation, other.old_generation),
             (&mut self.late_answers, other.late_answers),
             (&mut self.unusable_states, other.unusable_states),

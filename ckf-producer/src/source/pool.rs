@@ -6,6 +6,7 @@ use ckf_protocol::Instant;
 use thiserror::Error;
 
 use super::config::PoolSourcesConfig;
+use super::departed::Departed;
 use super::front::Front;
 use super::ids::{EventId, RequestId, SourceGeneration};
 use super::output::{Handled, SourceNotice, SourceRequest, SourceStats, WakeReason};
@@ -53,7 +54,12 @@ struct Slot<F: Front> {
     expected: bool,
     /// Under which time the stream is listed in `wake`.
     due: Option<Instant>,
+    /// What the stream adds to the pool's sum of waiting events.
+    queued: Queued,
 }
+
+/// Events that wait, and their bytes.
+type Queued = (usize, u64);
 
 /// The streams of all members of one pool, each for itself: numbering, generations and recovery of
 /// one never touch another, ranks of one worker included (report F10).
@@ -67,9 +73,9 @@ pub struct PoolSources<F: Front> {
     front: F,
     now: Instant,
     members: BTreeMap<Member, Slot<F>>,
-    /// The last generation of members that were removed: what arrives of it is late, and brings
-    /// nobody back.
-    removed: BTreeMap<Member, SourceGeneration>,
+    departed: Departed,
+    /// Events that wait in all streams together.
+    queued: Queued,
     wake: BTreeSet<(Instant, Member)>,
     with_commands: BTreeSet<Member>,
     with_requests: BTreeSet<Member>,
@@ -93,7 +99,8 @@ impl<F: Front + Clone> PoolSources<F> {
             front,
             now,
             members: BTreeMap::new(),
-            removed: BTreeMap::new(),
+            departed: Departed::new(config.max_members),
+            queued: (0, 0),
             wake: BTreeSet::new(),
             with_commands: BTreeSet::new(),
             with_requests: BTreeSet::new(),
@@ -123,7 +130,7 @@ impl<F: Front + Clone> PoolSources<F> {
             self.gate.expected += 1;
             self.gate.recovered += usize::from(recovered);
         }
-        self.removed.remove(&member);
+        self.departed.remove(member);
         self.touch(member);
         Ok(())
     }
@@ -141,7 +148,7 @@ impl<F: Front + Clone> PoolSources<F> {
     ) -> Result<Handled, SourcesError> {
         self.now = self.now.latest(now);
         self.slot(member)?;
-        self.removed.remove(&member);
+        self.departed.remove(member);
         self.with(member, |stream| stream.handle_announced(generation, now))
     }
 
@@ -175,7 +182,8 @@ impl<F: Front + Clone> PoolSources<F> {
 
     // What happens outside; see the methods of the same names of `SourceStream`.
 
-    /// See [`SourceStream::handle_event`].
+    /// See [`SourceStream::handle_event`]. Where the events that wait in all streams become too many,
+    /// this member's oldest ones are given up, as they are in a stream of its own.
     ///
     /// # Errors
     /// [`SourcesError`], for members that are not there yet.
@@ -187,9 +195,17 @@ impl<F: Front + Clone> PoolSources<F> {
         event: F::Event,
         now: Instant,
     ) -> Result<Handled, SourcesError> {
-        self.discover(member, generation, now, |stream| {
+        let handled = self.discover(member, generation, now, |stream| {
             stream.handle_event(generation, id, event, now)
-        })
+        })?;
+        // Only this stream can have made it too much, so that it has enough to give up.
+        let (events, bytes) = self.queued;
+        let (max_events, max_bytes) = self.config.max_queued;
+        if events <= max_events && bytes <= max_bytes {
+            return Ok(handled);
+        }
+        let over = (events.saturating_sub(max_events), bytes.saturating_sub(max_bytes));
+        self.with(member, |stream| stream.shed(over))
     }
 
     /// See [`SourceStream::handle_heartbeat`].
@@ -335,6 +351,12 @@ impl<F: Front + Clone> PoolSources<F> {
         sum
     }
 
+    /// Events that wait in all streams together, and their bytes: never above the limit of the
+    /// [configuration](PoolSourcesConfig::with_max_queued).
+    pub fn queued(&self) -> (usize, u64) {
+        self.queued
+    }
+
     /// Events and heartbeats refused with a [`SourcesError`].
     pub fn refused(&self) -> u64 {
         self.refused
@@ -352,6 +374,7 @@ impl<F: Front + Clone> PoolSources<F> {
             stream: SourceStream::new(member, self.config.stream, self.front.clone()),
             expected: false,
             due: None,
+            queued: (0, 0),
         }))
     }
 
@@ -365,7 +388,7 @@ impl<F: Front + Clone> PoolSources<F> {
     ) -> Result<Handled, SourcesError> {
         self.now = self.now.latest(now);
         if !self.members.contains_key(&member) {
-            if self.removed.get(&member).is_some_and(|last| generation <= *last) {
+            if self.departed.covers(member, generation) {
                 self.past.old_generation += 1;
                 return Ok(Handled::OldGeneration);
             }
@@ -377,7 +400,7 @@ impl<F: Front + Clone> PoolSources<F> {
                 self.refused += 1;
                 return Err(error);
             }
-            self.removed.remove(&member);
+            self.departed.remove(member);
         }
         self.with(member, hand)
     }
@@ -425,6 +448,9 @@ impl<F: Front + Clone> PoolSources<F> {
             });
             slot.due = due;
         }
+        let before = core::mem::replace(&mut slot.queued, slot.stream.queued());
+        self.queued.0 = self.queued.0 - before.0 + slot.queued.0;
+        self.queued.1 = self.queued.1 - before.1 + slot.queued.1;
         if slot.stream.has_commands() {
             self.with_commands.insert(member);
         }
@@ -447,6 +473,8 @@ impl<F: Front + Clone> PoolSources<F> {
         slot.due.into_iter().for_each(|at| {
             self.wake.remove(&(at, member));
         });
+        self.queued.0 -= slot.queued.0;
+        self.queued.1 -= slot.queued.1;
         for list in [&mut self.with_commands, &mut self.with_requests, &mut self.with_notices] {
             list.remove(&member);
         }
@@ -456,10 +484,7 @@ impl<F: Front + Clone> PoolSources<F> {
         }
         self.past.add(&slot.stream.stats());
         if let Some(generation) = slot.stream.generation() {
-            while self.removed.len() >= self.config.max_members {
-                self.removed.pop_first();
-            }
-            self.removed.insert(member, generation);
+            self.departed.insert(member, generation);
         }
         true
     }

@@ -45,8 +45,17 @@ impl<E> Queue<E> {
         let bytes = bytes.min(self.max_bytes + 1);
         self.bytes += bytes;
         self.events.insert(id, (bytes, event));
+        let over = self.events.len().saturating_sub(self.max_events);
+        self.shed(over, self.bytes.saturating_sub(self.max_bytes))
+    }
+
+    /// Gives up the oldest events until at least so many, and so many bytes of them, are gone;
+    /// returns how many went.
+    pub(super) fn shed(&mut self, events: usize, bytes: u64) -> u64 {
+        let events = self.events.len().saturating_sub(events);
+        let bytes = self.bytes.saturating_sub(bytes);
         let mut given_up = 0;
-        while self.events.len() > self.max_events || self.bytes > self.max_bytes {
+        while self.events.len() > events || self.bytes > bytes {
             let Some((_, (bytes, _))) = self.events.pop_first() else { break };
             self.bytes -= bytes;
             given_up += 1;

@@ -4,7 +4,7 @@ use ckf_core::BlockHash;
 use ckf_protocol::Instant;
 
 use super::config::SourceConfig;
-use super::front::{BlockChange, BlockChanges, Front};
+use super::front::{BlockChange, BlockChanges, Front, SourceEvent};
 use super::ids::{EventId, RequestId, SourceGeneration};
 use super::output::{
     Doubt, Handled, Outbox, SourceNotice, SourceRequest, SourceStats, StreamState, WakeReason,
@@ -122,7 +122,7 @@ impl<F: Front> SourceStream<F> {
         self.newest = self.newest.max(Some(id));
         // Nothing can be missing before the first event, and nothing before a clear matters.
         let is_first = self.is_untouched() && self.config.first_event() == Some(id);
-        let handled = if is_first || F::clears(&event) {
+        let handled = if is_first || event.clears() {
             self.stats.covered += self.queue.drop_through(id);
             self.doubt = None;
             self.advance(id, event);
@@ -131,12 +131,8 @@ impl<F: Front> SourceStream<F> {
             self.advance(id, event);
             Handled::Applied
         } else {
-            let given_up = self.queue.push(id, F::event_bytes(&event), event);
-            if given_up > 0 {
-                self.stats.overflowed += given_up;
-                self.doubt.get_or_insert(Doubt::Overflow);
-            }
-            Handled::Queued
+            let given_up = self.queue.push(id, event.bytes(), event);
+            self.note_given_up(given_up)
         };
         self.settle();
         handled
@@ -316,7 +312,26 @@ impl<F: Front> SourceStream<F> {
         self.out.has_notices()
     }
 
+    /// Gives up at least so many waiting events and bytes of them, as far as there are any.
+    pub(super) fn shed(&mut self, over: (usize, u64)) -> Handled {
+        let given_up = self.queue.shed(over.0, over.1);
+        self.stats.shed += given_up;
+        let handled = self.note_given_up(given_up);
+        self.settle();
+        handled
+    }
+
     // How.
+
+    /// Some waiting events, or none, were given up.
+    fn note_given_up(&mut self, events: u64) -> Handled {
+        if events == 0 {
+            return Handled::Queued;
+        }
+        self.stats.overflowed += events;
+        self.doubt.get_or_insert(Doubt::Overflow);
+        Handled::Overflowed
+    }
 
     /// The id that follows what is applied; `None` at the end of the numbering, or when nothing
     /// is applied and numbering starts anywhere.

@@ -8,7 +8,7 @@ use ckf_core::sequence::{Scope, roll};
 use ckf_core::{BlockHash, EngineBlockId};
 
 use super::copies::Copies;
-use super::engine::{self, Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
+use super::engine::{Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
 use super::filter::{PlaceFilter, PlaceStats};
 use super::front::{BlockChanges, Front};
 use super::map::{Hashed, Map};
@@ -407,14 +407,6 @@ impl Translator {
 
 impl Front for Translator {
     type Event = Vec<EngineEvent>;
-
-    fn event_bytes(event: &Self::Event) -> u64 {
-        engine::bytes_of(event)
-    }
-
-    fn clears(event: &Self::Event) -> bool {
-        event.contains(&EngineEvent::Cleared)
-    }
 
     fn apply(&mut self, event: Self::Event, changes: &mut BlockChanges) -> u64 {
         // What a clear undoes need not be done, and could only produce orphans.

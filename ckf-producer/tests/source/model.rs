@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use ckf_producer::Command;
 use ckf_producer::source::{
     BlockChange, BlockChanges, Direct, EventId, Front, FullState, RequestKind, SourceConfig,
-    SourceRequest, SourceStream, StreamState,
+    SourceEvent, SourceRequest, SourceStream, StreamState,
 };
 use ckf_protocol::Millis;
 use proptest::prelude::*;
@@ -30,23 +30,25 @@ struct OrderCheck {
     applied: BTreeSet<(u64, u64)>,
 }
 
+impl SourceEvent for Numbered {
+    fn bytes(&self) -> u64 {
+        self.changes.bytes()
+    }
+
+    fn clears(&self) -> bool {
+        self.changes.clears()
+    }
+}
+
 impl Front for OrderCheck {
     type Event = Numbered;
-
-    fn event_bytes(event: &Numbered) -> u64 {
-        Direct::event_bytes(&event.changes)
-    }
-
-    fn clears(event: &Numbered) -> bool {
-        Direct::clears(&event.changes)
-    }
 
     fn apply(&mut self, event: Numbered, changes: &mut BlockChanges) -> u64 {
         if !event.whole {
             let at = (event.life, event.number);
             assert!(self.applied.insert(at), "{at:?} is applied twice");
             match self.next {
-                Some(next) if Self::clears(&event) => assert!(at >= next, "backwards"),
+                Some(next) if event.clears() => assert!(at >= next, "backwards"),
                 Some(next) => assert_eq!(at, next, "out of order"),
                 None => {}
             }

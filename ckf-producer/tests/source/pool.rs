@@ -241,3 +241,50 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_events_that_wait_in_all_streams_together_are_bounded() {
+    let rule = ReadyRule::new(50, Millis::new(1000)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule);
+    assert!(config.with_max_queued(0, 1).is_err() && config.with_max_queued(1, 0).is_err());
+    for (events, bytes) in [(20, u64::MAX), (usize::MAX, 4000)] {
+        let config = config.with_max_queued(events, bytes).unwrap();
+        let mut sources = PoolSources::new(config, Direct, at(0));
+        let mut overflowed = 0;
+        for number in 1..200 {
+            let handled = sources.handle_event(
+                member(number % 7),
+                generation(1),
+                id(number),
+                store([1]),
+                at(0),
+            );
+            overflowed += u64::from(handled == Ok(Handled::Overflowed));
+            assert!(matches!(handled, Ok(Handled::Queued | Handled::Overflowed)));
+            let (waiting, waiting_bytes) = sources.queued();
+            assert!(waiting <= events && waiting_bytes <= bytes);
+            let sum = sources.members().map(|member| sources.stream(member).unwrap().queued());
+            assert_eq!(sum.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1)), sources.queued());
+        }
+        assert!(overflowed > 100, "{overflowed}");
+        let stats = sources.stats();
+        assert_eq!(stats.shed, stats.overflowed);
+        assert_eq!(stats.shed + sources.queued().0 as u64, 199);
+        // What was given up is covered by the full state that the member asks for; the sum follows.
+        let held = sources.queued();
+        while let Some(request) = sources.poll_request() {
+            assert_eq!(request.kind, RequestKind::FullState);
+            let state =
+                FullState { generation: generation(1), as_of: Some(id(199)), content: store([7]) };
+            let handled = sources.handle_full_state(request.member, request.id, state, at(1));
+            assert_eq!(handled, Handled::Applied);
+        }
+        assert!(sources.queued().0 < held.0);
+        // Members that go, or give up, take theirs along.
+        (0..3).for_each(|worker| {
+            sources.remove(member(worker), at(2));
+        });
+        sources.handle_timeout(at(10_000_000));
+        assert_eq!(sources.queued(), (0, 0));
+    }
+}
