@@ -87,7 +87,8 @@ fn write_one_frame_of_every_kind() {
 }
 
 /// Any calls in any order are safe: what the machines promise does not depend on a polite host.
-fn random(body: fn(&[u8]), longest: usize) {
+fn random(name: &str, longest: usize) {
+    let (_, body) = TARGETS.into_iter().find(|target| target.0 == name).expect("a target");
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let bytes = prop::collection::vec(any::<u8>(), 0..longest);
     proptest!(config, |(bytes in bytes)| body(&bytes));
@@ -95,25 +96,35 @@ fn random(body: fn(&[u8]), longest: usize) {
 
 #[test]
 fn random_calls_of_a_filter() {
-    random(TARGETS[2].1, 600);
+    random("filter_ops", 600);
 }
 
 #[test]
 fn random_calls_of_a_producer() {
-    random(TARGETS[3].1, 600);
+    random("producer_ops", 600);
 }
 
 #[test]
 fn random_calls_of_a_session() {
-    random(TARGETS[4].1, 1000);
+    random("session_ops", 1000);
+}
+
+#[test]
+fn random_calls_of_the_sources_of_a_pool() {
+    random("source_ops", 1500);
 }
 
 #[test]
 fn random_ways_end_to_end() {
-    random(TARGETS[1].1, 400);
+    random("end_to_end", 400);
 }
 
 #[test]
 fn random_frames() {
-    random(TARGETS[0].1, 200);
+    random("decode", 200);
+}
+
+#[test]
+fn random_messages_of_engines() {
+    random("kv_events", 200);
 }

@@ -5,25 +5,31 @@
 mod decode;
 mod end_to_end;
 mod filter_ops;
+mod kv_events;
 mod producer_ops;
 mod session_ops;
+mod source_ops;
 
 pub use decode::decode;
 pub use end_to_end::end_to_end;
 pub use filter_ops::filter_ops;
+pub use kv_events::kv_events;
 pub use producer_ops::producer_ops;
 pub use session_ops::session_ops;
+pub use source_ops::source_ops;
 
 /// A target: its name, as in `fuzz/corpus`, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 7] = [
     ("decode", decode),
     ("end_to_end", end_to_end),
     ("filter_ops", filter_ops),
+    ("kv_events", kv_events),
     ("producer_ops", producer_ops),
     ("session_ops", session_ops),
+    ("source_ops", source_ops),
 ];
 
 /// Choices read from the fuzzer's bytes; zeros once they are used up.
