@@ -16,6 +16,8 @@ mod budget;
 mod check;
 mod command;
 mod config;
+#[cfg(feature = "_model")]
+mod corrupt;
 mod dirty;
 mod error;
 mod event;
@@ -34,6 +36,9 @@ mod tags;
 pub use batch::SealedBatch;
 pub use command::{Command, Outcome};
 pub use config::PoolConfig;
+#[cfg(feature = "_model")]
+#[doc(hidden)]
+pub use corrupt::Corruption;
 pub use dirty::Changes;
 pub use error::{CommandError, ConfigError, GrowError, SealError, Violation};
 pub use event::PoolEvent;

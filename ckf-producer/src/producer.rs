@@ -141,6 +141,13 @@ impl Producer {
         self.publisher.fingerprint(state);
     }
 
+    /// The exact state, for corrupting it.
+    #[cfg(feature = "_model")]
+    #[doc(hidden)]
+    pub fn pool_mut(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
     /// Applies a command; see [`Pool::apply`].
     pub fn apply(&mut self, command: &Command) -> Outcome {
         self.command(|pool| pool.apply(command))
