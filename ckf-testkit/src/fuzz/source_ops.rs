@@ -69,6 +69,10 @@ struct Bench {
     /// Questions on the way, with what their life had published when they were asked.
     questions: Vec<(SourceRequest, usize)>,
     held: BTreeMap<Member, BTreeSet<BlockHash>>,
+    /// Generation and last event that were applied, of streams that are there.
+    applied: BTreeMap<Member, (Option<SourceGeneration>, Option<EventId>)>,
+    /// The generation in which members left that nobody announced since.
+    left: BTreeMap<Member, SourceGeneration>,
     now: Instant,
     /// Events that a source keeps for replay.
     retention: usize,
@@ -107,6 +111,8 @@ impl Bench {
             network: Vec::new(),
             questions: Vec::new(),
             held: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            left: BTreeMap::new(),
             now: Instant::ZERO,
             retention: 1 + choices.below(12),
         }
@@ -149,11 +155,17 @@ impl Bench {
             8 => self.heartbeat(member),
             9 => match choices.byte() % 8 {
                 0 => self.lives.get_mut(&member).expect("lives").push(Life::default()),
-                1 => self.bounded(|sources| sources.expect(member, now)),
+                1 => {
+                    self.bounded(|sources| sources.expect(member, now));
+                    self.left.remove(&member);
+                }
                 2 => {
+                    self.note_leaver(member);
                     self.sources.remove(member, now);
                 }
                 3 => {
+                    let of_worker = |other: &Member| other.worker == member.worker;
+                    MEMBERS.into_iter().filter(of_worker).for_each(|m| self.note_leaver(m));
                     self.sources.remove_worker(member.worker, now);
                 }
                 4 => {
@@ -162,6 +174,7 @@ impl Bench {
                 _ => {
                     let (life, _) = self.life(member);
                     self.bounded(|sources| sources.announce(member, generation(life), now));
+                    self.left.remove(&member);
                 }
             },
             10 => self.ask(),
@@ -234,6 +247,14 @@ impl Bench {
         let published = source.events.len();
         let (last, now) = (self.last_id(published), self.now);
         self.bounded(|sources| sources.handle_heartbeat(member, generation(life), last, now));
+    }
+
+    fn note_leaver(&mut self, member: Member) {
+        let stream = self.sources.stream(member);
+        if let Some(generation) = stream.and_then(|stream| stream.generation()) {
+            self.left.insert(member, generation);
+        }
+        self.applied.remove(&member);
     }
 
     /// A call that may be refused for want of room, and for nothing else.
@@ -345,6 +366,12 @@ impl Bench {
             let (events, bytes) = stream.queued();
             assert!(events <= QUEUE.0 as usize && bytes <= QUEUE.1);
             sum = (sum.0 + events, sum.1 + bytes);
+            let at = (stream.generation(), stream.applied());
+            let before = self.applied.insert(member, at);
+            assert!(before <= Some(at), "{member} went back from {before:?} to {at:?}");
+            if let Some(left) = self.left.remove(&member) {
+                assert!(stream.generation() > Some(left), "late data brought {member} back");
+            }
             let recovering = matches!(stream.state(), StreamState::Recovering { .. });
             assert_eq!(stream.poll_timeout().is_some(), recovering);
         }
@@ -392,6 +419,7 @@ impl Bench {
             }
             let now = self.now;
             self.bounded(|sources| sources.announce(member, generation(life), now));
+            self.left.remove(&member);
             self.heartbeat(member);
         }
         for rounds in 0.. {
