@@ -4,11 +4,11 @@ mod common;
 
 use ckf_core::{BucketImage, Format, TableDigest};
 use ckf_protocol::{
-    ConsumerId, DcId, DeltaWriter, EncodeError, Epoch, Frame, Heartbeat, IdentityHalf,
-    IdentitySource, Incarnation, IndexerDomainId, Lane, LayoutGeneration, LeaseId, LeaseTerms,
-    Limits, Message, PoolId, ProducerExpectation, ProducerIdentity, Reject, RejectReason, Retire,
-    RetireReason, Sequence, SnapshotBegin, SnapshotEnd, Subscribe, Unsubscribe, VersionRange,
-    decode, encode_chunk,
+    ConsumerId, DcId, DeltaWriter, EncodeError, Epoch, Fault, Frame, Header, Heartbeat,
+    IdentityHalf, IdentitySource, Incarnation, IndexerDomainId, Lane, LayoutGeneration, LeaseId,
+    LeaseTerms, Limits, Message, PoolId, ProducerExpectation, ProducerIdentity, Reject,
+    RejectReason, Retire, RetireReason, Sequence, SnapshotBegin, SnapshotEnd, Subscribe,
+    Unsubscribe, VersionRange, decode, encode_chunk, peek_header,
 };
 use proptest::prelude::*;
 
@@ -269,4 +269,34 @@ fn one_body_serves_all_subscribers() {
         assert_eq!(decode(&bytes, &Limits::default()).unwrap().lease(), Some(lease));
         assert_eq!(bytes, [frame.header(), frame.body()].concat());
     }
+}
+
+/// What was sent under one lease can be passed on under another, also where version or kind are
+/// unknown; what has no lease gets none.
+#[test]
+fn a_frame_is_passed_on_under_another_lease() {
+    let (limits, other) = (Limits::default(), LeaseId::new(99).unwrap());
+    let unknown = common::raw_frame(7, 77, common::lease().get(), b"later");
+    let golden = common::golden().into_iter().map(|(_, frame)| frame.to_bytes());
+    let (mut moved, mut refused) = (0, 0);
+    for frame in golden.chain([unknown]) {
+        let header = peek_header(&frame, &limits).unwrap();
+        match header.with_lease(other) {
+            Ok(bytes) => {
+                let body = &frame[Header::LEN..];
+                let passed_on = [&bytes[..], body].concat();
+                let expected =
+                    common::raw_frame(header.version(), header.kind_code(), other.get(), body);
+                assert_eq!(passed_on, expected);
+                assert_eq!(decode(&passed_on, &limits).is_ok(), decode(&frame, &limits).is_ok());
+                moved += 1;
+            }
+            Err(error) => {
+                assert_eq!((error.field, error.offset), ("header.lease", 8));
+                assert_eq!((error.fault, header.lease()), (Fault::Lease, None));
+                refused += 1;
+            }
+        }
+    }
+    assert!(moved > 5 && refused > 2, "{moved} {refused}");
 }

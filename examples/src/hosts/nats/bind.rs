@@ -67,12 +67,8 @@ impl Binder {
     /// One frame of the subject: `None` at the end of the stream, `Some(None)` for a frame that is
     /// for others.
     pub fn take(&mut self, frame: Bytes) -> Option<Option<Bytes>> {
-        let header = peek_header(&frame, &Limits::default()).ok();
-        let Some((lease, kind)) =
-            header.and_then(|header| Some((header.lease()?, header.kind().ok()?)))
-        else {
-            return Some(None);
-        };
+        let Ok(header) = peek_header(&frame, &Limits::default()) else { return Some(None) };
+        let (Some(lease), Ok(kind)) = (header.lease(), header.kind()) else { return Some(None) };
         match (kind, self.bound) {
             (Kind::SnapshotBegin, _) => self.begin(&frame),
             (_, None) => Some(None),
@@ -80,7 +76,9 @@ impl Binder {
             (Kind::SnapshotChunk | Kind::SnapshotEnd, Some((ours, _))) => {
                 Some((lease == ours).then_some(frame))
             }
-            (Kind::Delta | Kind::Heartbeat, Some((ours, _))) => Some(Some(relabel(&frame, ours))),
+            (Kind::Delta | Kind::Heartbeat, Some((ours, _))) => {
+                Some(passed_on(&frame, &header, ours))
+            }
             // The present lease gives way to the next round, unless the relay goes away; then
             // nothing follows, and the lane notices the silence. Either way not this lane's lease.
             _ => Some(None),
@@ -107,33 +105,78 @@ impl Binder {
     }
 }
 
-/// The frame under another lease: 8 bytes of its header, and the header's checksum over the 20 bytes
-/// before it. The body and its checksum stay as they are.
-fn relabel(frame: &[u8], lease: LeaseId) -> Bytes {
-    let mut frame = frame.to_vec();
-    frame[8..16].copy_from_slice(&lease.get().to_le_bytes());
-    let checksum = crc32c::crc32c(&frame[..Header::LEN - 4]);
-    frame[Header::LEN - 4..Header::LEN].copy_from_slice(&checksum.to_le_bytes());
-    frame.into()
+/// The frame under another lease; its body stays as it is.
+fn passed_on(frame: &[u8], header: &Header, lease: LeaseId) -> Option<Bytes> {
+    let header = header.with_lease(lease).ok()?;
+    Some([&header[..], &frame[Header::LEN..]].concat().into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ckf_core::{BucketImage, TableDigest};
-    use ckf_protocol::{DeltaWriter, Sequence};
+    use ckf_core::{Format, TableDigest};
+    use ckf_protocol::{
+        ConsumerId, DcId, Epoch, Heartbeat, IdentityHalf, IdentitySource, Incarnation,
+        IndexerDomainId, Lane, LayoutGeneration, PoolId, ProducerExpectation, Retire, RetireReason,
+        Sequence, SnapshotEnd, VersionRange,
+    };
+
+    fn identity(incarnation: u64) -> ProducerIdentity {
+        let half = IdentityHalf { digest: [1; 16], source: IdentitySource::Explicit };
+        let domain = IndexerDomainId { cache_semantics: half, routing_scope: half };
+        ProducerIdentity {
+            pool: PoolId { domain, dc: DcId::new(1) },
+            incarnation: Incarnation::new(incarnation),
+            layout: LayoutGeneration::FIRST,
+            format: Format::any_count(4, 1).unwrap(),
+        }
+    }
+
+    fn begin(receiver: u64, lease: LeaseId, incarnation: u64) -> Bytes {
+        let terms = LeaseTerms {
+            lease,
+            consumer: ConsumerId::new(receiver),
+            lane: Lane::new(0).unwrap(),
+            epoch: Epoch::new(1),
+        };
+        let (identity, sequence) = (identity(incarnation), Sequence::new(3));
+        let begin = SnapshotBegin { terms, identity, sequence, chunk_buckets: 4 };
+        begin.to_frame().to_bytes().into()
+    }
 
     #[test]
-    fn a_relabelled_frame_is_whole_and_of_the_other_lease() {
-        let limits = Limits::default();
-        let mut delta = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, &limits);
-        delta.push(7, BucketImage::new(0), BucketImage::new(99)).unwrap();
-        let parts = delta.finish().unwrap();
-        let [theirs, ours] = [5, 6].map(|lease| LeaseId::new(lease).unwrap());
-        let frame = relabel(&parts.parts[0].frame(theirs).to_bytes(), ours);
-        assert_eq!(frame, parts.parts[0].frame(ours).to_bytes());
-        assert!(
-            matches!(decode(&frame, &limits), Ok(Message::Delta { lease, .. }) if lease == ours)
-        );
+    fn a_lane_gets_one_round_and_all_deltas_under_its_own_lease() {
+        let [ours, later] = [5, 6].map(|lease| LeaseId::new(lease).unwrap());
+        let (sequence, digest) = (Sequence::new(3), TableDigest::EMPTY);
+        let end =
+            |lease| Bytes::from(SnapshotEnd { sequence, digest }.to_body().frame(lease).to_bytes());
+        let beat = |lease| {
+            let beat = Heartbeat { sequence, digest, drain: false };
+            Bytes::from(beat.to_body().frame(lease).to_bytes())
+        };
+        let retire = Retire { reason: RetireReason::Replaced }.to_body().frame(ours).to_bytes();
+        let mut binder = Binder::new(Subscribe {
+            consumer: ConsumerId::new(77),
+            lane: Lane::new(0).unwrap(),
+            epoch: Epoch::new(1),
+            versions: VersionRange::SUPPORTED,
+            expected: ProducerExpectation { pool: identity(1).pool, format: identity(1).format },
+        });
+        for (frame, expected) in [
+            (beat(ours), None),
+            (end(ours), None),
+            (Bytes::from_static(b"garbage"), None),
+            (begin(1, ours, 1), Some(begin(77, ours, 1))),
+            (end(ours), Some(end(ours))),
+            (beat(ours), Some(beat(ours))),
+            // The next round is for others, but its lease goes on where the former one ended.
+            (begin(1, later, 1), None),
+            (end(later), None),
+            (retire.into(), None),
+            (beat(later), Some(beat(ours))),
+        ] {
+            assert_eq!(binder.take(frame), Some(expected));
+        }
+        assert_eq!(binder.take(begin(1, later, 2)), None, "another life of the producer");
     }
 }
