@@ -17,37 +17,48 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio_stream::StreamExt;
+
+use super::listen::{AcceptCounters, Patience, accept_plain};
 
 /// Longest time for the headers of a request, from the previous one's end.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Longest time for the body of a request.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Longest time for a client to take what it is sent.
+const STALL: Duration = Duration::from_secs(30);
 /// Bytes of all headers together.
 const HEADER_BYTES: usize = 16 << 10;
 /// Number of headers.
 const HEADERS: usize = 64;
 
 /// Serves `router` until the process ends, to at most `places` connections at a time.
-pub async fn serve(listener: TcpListener, router: Router, places: usize) {
-    let places = Arc::new(Semaphore::new(places));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let _ = stream.set_nodelay(true);
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    places: usize,
+    counters: Arc<AcceptCounters>,
+) {
+    // An answer may take as long as it takes, and its client is silent meanwhile.
+    let patience = Patience { silence: None, stall: STALL };
+    let mut connections = accept_plain(listener, places, patience, counters.clone());
+    while let Some(connection) = connections.next().await {
+        let Ok(connection) = connection else { continue };
         let service = TowerToHyperService::new(router.clone());
+        let counters = counters.clone();
         tokio::spawn(async move {
-            let _ = http1::Builder::new()
+            let served = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIME)
                 .max_buf_size(HEADER_BYTES)
                 .max_headers(HEADERS)
-                .serve_connection(TokioIo::new(stream), service)
+                .serve_connection(TokioIo::new(connection), service)
                 .await;
-            drop(place);
+            match served {
+                Err(error) if error.is_timeout() => counters.slow_headers.up(),
+                Err(error) if error.is_parse() => counters.bad_requests.up(),
+                _ => {}
+            }
         });
     }
 }

@@ -1,4 +1,5 @@
-//! Accepting connections within limits: number, time of the handshake, certificate.
+//! Accepting connections within limits: number, certificate, time of the handshake, and the time that
+//! a peer may keep a connection without doing its part.
 
 use std::io;
 use std::pin::Pin;
@@ -10,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::error::Elapsed;
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -20,6 +22,15 @@ use super::metrics::{Counter, Page};
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// How long a peer may do nothing before its connection is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Without sending anything; `None` where that is normal.
+    pub silence: Option<Duration>,
+    /// Without taking what there is to send.
+    pub stall: Duration,
+}
 
 /// What became of connections.
 #[derive(Debug, Default)]
@@ -32,6 +43,14 @@ pub struct AcceptCounters {
     pub bad_handshakes: Counter,
     /// Closed because the handshake took too long.
     pub slow_handshakes: Counter,
+    /// Cut: the peer sent nothing for too long.
+    pub silent: Counter,
+    /// Cut: the peer did not take what was sent.
+    pub stalled: Counter,
+    /// Closed without a complete request header in time; idle HTTP connections end so as well.
+    pub slow_headers: Counter,
+    /// Closed: no HTTP, or headers beyond the limits.
+    pub bad_requests: Counter,
 }
 
 impl AcceptCounters {
@@ -46,13 +65,20 @@ impl AcceptCounters {
         count("refused", &self.refused);
         count("bad_handshake", &self.bad_handshakes);
         count("slow_handshake", &self.slow_handshakes);
+        count("silent", &self.silent);
+        count("stalled", &self.stalled);
+        count("slow_header", &self.slow_headers);
+        count("bad_request", &self.bad_requests);
     }
 }
 
-/// A connection that gives its place back when it closes.
+/// A connection that gives its place back when it closes, and that errs when the peer does nothing.
 #[derive(Debug)]
 pub struct Guarded<S> {
     stream: S,
+    silence: Option<Deadline>,
+    stall: Deadline,
+    counters: Arc<AcceptCounters>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -60,9 +86,10 @@ pub struct Guarded<S> {
 pub fn accept_plain(
     listener: TcpListener,
     places: usize,
+    patience: Patience,
     counters: Arc<AcceptCounters>,
 ) -> ReceiverStream<io::Result<Guarded<TcpStream>>> {
-    accept(listener, places, counters, |stream| async { Ok(Ok(stream)) })
+    accept(listener, places, patience, counters, |stream| async { Ok(Ok(stream)) })
 }
 
 /// Accepts at most `places` connections at a time and lets those through that complete a TLS
@@ -71,11 +98,11 @@ pub fn accept_tls(
     listener: TcpListener,
     config: Arc<ServerConfig>,
     places: usize,
+    patience: Patience,
     counters: Arc<AcceptCounters>,
 ) -> ReceiverStream<io::Result<Guarded<TlsStream<TcpStream>>>> {
     let acceptor = TlsAcceptor::from(config);
-    accept(listener, places, counters, move |stream| {
-        let _ = stream.set_nodelay(true);
+    accept(listener, places, patience, counters, move |stream| {
         tokio::time::timeout(HANDSHAKE, acceptor.accept(stream))
     })
 }
@@ -84,6 +111,7 @@ pub fn accept_tls(
 fn accept<S, F>(
     listener: TcpListener,
     places: usize,
+    patience: Patience,
     counters: Arc<AcceptCounters>,
     handshake: impl Fn(TcpStream) -> F + Send + 'static,
 ) -> ReceiverStream<io::Result<Guarded<S>>>
@@ -97,19 +125,27 @@ where
         while !ready.is_closed() {
             let Ok((stream, _)) = listener.accept().await else {
                 // Out of file descriptors, most likely: wait for some to come back.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let Ok(place) = places.clone().try_acquire_owned() else {
                 counters.refused.up();
                 continue;
             };
+            let _ = stream.set_nodelay(true);
             let (handshake, ready, counters) = (handshake(stream), ready.clone(), counters.clone());
             tokio::spawn(async move {
                 match handshake.await {
                     Ok(Ok(stream)) => {
                         counters.accepted.up();
-                        let _ = ready.send(Ok(Guarded { stream, _place: place })).await;
+                        let guarded = Guarded {
+                            stream,
+                            silence: patience.silence.map(Deadline::new),
+                            stall: Deadline::new(patience.stall),
+                            counters,
+                            _place: place,
+                        };
+                        let _ = ready.send(Ok(guarded)).await;
                     }
                     Ok(Err(_)) => counters.bad_handshakes.up(),
                     Err(_) => counters.slow_handshakes.up(),
@@ -120,6 +156,40 @@ where
     ReceiverStream::new(accepted)
 }
 
+/// Runs from when something begins to wait until it no longer does.
+#[derive(Debug)]
+struct Deadline {
+    span: Duration,
+    timer: Pin<Box<Sleep>>,
+    running: bool,
+}
+
+impl Deadline {
+    fn new(span: Duration) -> Self {
+        Self { span, timer: Box::pin(sleep(span)), running: false }
+    }
+
+    /// Passes on what was polled, or the error that it has been pending for too long.
+    fn watch<T>(
+        &mut self,
+        polled: Poll<io::Result<T>>,
+        missed: &Counter,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.running = false;
+            return polled;
+        }
+        if !self.running {
+            self.running = true;
+            self.timer.as_mut().reset(Instant::now() + self.span);
+        }
+        std::task::ready!(self.timer.as_mut().poll(cx));
+        missed.up();
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
 impl<S> Connected for Guarded<S> {
     type ConnectInfo = ();
 
@@ -128,25 +198,34 @@ impl<S> Connected for Guarded<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        match &mut this.silence {
+            Some(deadline) => deadline.watch(polled, &this.counters.silent, cx),
+            None => polled,
+        }
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.stall.watch(polled, &this.counters.stalled, cx)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.stream).poll_flush(cx);
+        this.stall.watch(polled, &this.counters.stalled, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -7,7 +7,8 @@
 //! | `engine-sim` | in place of an engine, to try it all on one machine | [`engine`] |
 //! | any | Dynamo's relay contract in place of ours | [`dynamo`] |
 //!
-//! Shared by them: [`clock`], [`identity`], [`http`], [`listen`], [`tls`], [`metrics`].
+//! Shared by them: [`options`], [`files`], [`clock`], [`identity`], [`http`], [`listen`], [`tls`],
+//! [`metrics`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
 //! take. Secrets come from files only.
@@ -16,19 +17,52 @@ pub mod certs;
 pub mod clock;
 pub mod dynamo;
 pub mod engine;
+pub mod files;
 pub mod http;
 pub mod identity;
 pub mod listen;
 pub mod metrics;
 pub mod nats;
+pub mod options;
 pub mod proto;
 pub mod relay;
 pub mod router;
 pub mod source;
 pub mod tls;
 
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use crate::log;
+
 /// What a host's fallible steps return: hosts report errors to people, not to code.
 pub type HostResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Says what was tried, in front of why it failed.
+pub trait Context<T> {
+    /// The same result; an error begins with `what`.
+    ///
+    /// # Errors
+    /// That of the result.
+    fn context(self, what: impl Display) -> HostResult<T>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context(self, what: impl Display) -> HostResult<T> {
+        self.map_err(|error| format!("{what}: {error}").into())
+    }
+}
+
+/// Ends a program: an error goes to people as one line, and makes the exit code 1.
+pub fn exit(result: HostResult<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A number that no other process start is likely to draw: incarnations, consumer ids, seeds.
 pub fn draw() -> u64 {

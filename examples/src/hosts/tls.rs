@@ -1,7 +1,6 @@
 //! Mutual TLS with certificates from files.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -10,7 +9,10 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
-use super::HostResult;
+use super::{Context, HostResult, files};
+
+/// Bytes of one file at most.
+const MAX_PEM: u64 = 1 << 20;
 
 /// Where certificates are, all in PEM form. Both sides prove themselves to each other.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,16 +36,17 @@ impl TlsFiles {
     pub fn server(&self) -> HostResult<Arc<ServerConfig>> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
-        for cert in CertificateDer::pem_file_iter(&self.ca)? {
-            roots.add(cert?)?;
+        for cert in certificates(&self.ca)? {
+            roots.add(cert).context(self.ca.display())?;
         }
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let chain = CertificateDer::pem_file_iter(&self.cert)?.collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(&pem(&self.key)?);
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(clients.build()?)
-            .with_single_cert(chain, PrivateKeyDer::from_pem_file(&self.key)?)?;
+            .with_client_cert_verifier(clients.build().context(self.ca.display())?)
+            .with_single_cert(certificates(&self.cert)?, key.context(self.key.display())?)
+            .context(self.cert.display())?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Arc::new(config))
     }
@@ -51,11 +54,34 @@ impl TlsFiles {
     /// For a client that expects a server of this name.
     ///
     /// # Errors
-    /// Files that cannot be read.
+    /// Files that cannot be read or hold something else.
     pub fn client(&self, server_name: &str) -> HostResult<ClientTlsConfig> {
+        // What is wrong with a file shows here, not with the first connection.
+        self.check()?;
         Ok(ClientTlsConfig::new()
             .domain_name(server_name)
-            .ca_certificate(Certificate::from_pem(fs::read(&self.ca)?))
-            .identity(Identity::from_pem(fs::read(&self.cert)?, fs::read(&self.key)?)))
+            .ca_certificate(Certificate::from_pem(pem(&self.ca)?))
+            .identity(Identity::from_pem(pem(&self.cert)?, pem(&self.key)?)))
     }
+
+    /// Whether all files hold what they should.
+    ///
+    /// # Errors
+    /// The first file that does not.
+    pub fn check(&self) -> HostResult<()> {
+        certificates(&self.ca)?;
+        certificates(&self.cert)?;
+        PrivateKeyDer::from_pem_slice(&pem(&self.key)?).context(self.key.display())?;
+        Ok(())
+    }
+}
+
+fn pem(path: &Path) -> HostResult<Vec<u8>> {
+    Ok(files::read(path, MAX_PEM)?)
+}
+
+fn certificates(path: &Path) -> HostResult<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_slice_iter(&pem(path)?).collect::<Result<Vec<_>, _>>();
+    let found = found.context(path.display())?;
+    if found.is_empty() { Err("no certificate in it").context(path.display()) } else { Ok(found) }
 }

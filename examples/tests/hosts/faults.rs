@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ckf_examples::hosts::listen::{AcceptCounters, accept_tls};
+use ckf_examples::hosts::listen::{Patience, accept_tls};
 use ckf_examples::hosts::proto::feed as proto;
 use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::tls::TlsFiles;
@@ -20,6 +20,7 @@ use crate::site::{Site, prompt};
 use crate::support::{certificates, local};
 
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+const PATIENCE: Patience = Patience { silence: None, stall: KEEP_ALIVE };
 
 /// A certificate of another authority, no certificate at all, silence: none of them gets anything.
 #[tokio::test]
@@ -125,7 +126,7 @@ async fn a_garbage_frame_retires_the_lane_and_it_comes_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let tls = files(&site, "relay").server().unwrap();
-    let incoming = accept_tls(listener, tls, 8, Arc::new(AcceptCounters::default()));
+    let incoming = accept_tls(listener, tls, 8, PATIENCE, Arc::default());
     let service = proto::feed_server::FeedServer::new(tamperer);
     tokio::spawn(
         tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),

@@ -4,13 +4,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ckf_examples::hosts::engine::Engine;
 use ckf_examples::hosts::engine::drive::{Drive, Verify};
 use ckf_examples::hosts::engine::publisher::Publisher;
 use ckf_examples::hosts::engine::serve::Service;
-use ckf_examples::hosts::{HostResult, certs, draw, http};
+use ckf_examples::hosts::{self, Context, HostResult, certs, draw, http};
 use ckf_examples::log;
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
@@ -69,8 +71,12 @@ struct Serve {
 }
 
 #[tokio::main]
-async fn main() -> HostResult<()> {
-    match Args::parse().what {
+async fn main() -> ExitCode {
+    hosts::exit(run(Args::parse()).await)
+}
+
+async fn run(args: Args) -> HostResult<()> {
+    match args.what {
         What::Certs { folder } => certs::write(&folder),
         What::Drive(drive) => {
             let summary = drive.run().await?;
@@ -86,9 +92,9 @@ async fn main() -> HostResult<()> {
             let publisher = Publisher::bind(args.events, args.replay, args.topic).await?;
             let service =
                 Service::new(engine, publisher, args.name, Duration::from_millis(args.token_ms));
-            let listener = TcpListener::bind(args.listen).await?;
+            let listener = TcpListener::bind(args.listen).await.context("--listen")?;
             log!("engine listens on {}", args.listen);
-            http::serve(listener, service.router(), 256).await;
+            http::serve(listener, service.router(), 256, Arc::default()).await;
             Ok(())
         }
     }

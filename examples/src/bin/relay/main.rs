@@ -8,30 +8,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use ckf_core::Sizing;
 use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::serve::DynamoRelay;
-use ckf_examples::hosts::identity::{PoolNames, parse_dc};
-use ckf_examples::hosts::listen::AcceptCounters;
+use ckf_examples::hosts::identity::parse_dc;
 use ckf_examples::hosts::nats::bridge::Bridge;
+use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::relay::PoolPlan;
-use ckf_examples::hosts::relay::admin::Admin;
-use ckf_examples::hosts::relay::feed::{self, FeedCounters, FeedService, KeepAlive};
+use ckf_examples::hosts::relay::admin::{Admin, RelayCounters};
+use ckf_examples::hosts::relay::feed::{self, FeedService, KeepAlive};
 use ckf_examples::hosts::relay::pool::{PoolHandle, PoolInput};
 use ckf_examples::hosts::relay::sources::Roster;
 use ckf_examples::hosts::source::spec::{DEFAULT_POOL, SourceSpec};
-use ckf_examples::hosts::tls::TlsFiles;
-use ckf_examples::hosts::{HostResult, draw, dynamo, http, nats};
+use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
 use ckf_protocol::{Incarnation, Millis};
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Connections of operators at one time.
+const ADMIN_PLACES: usize = 32;
 
 /// Turns the KV events of one data center's engines into filter updates for routers elsewhere.
 #[derive(Debug, Parser)]
@@ -42,14 +42,8 @@ struct Args {
     /// Where subscribers connect.
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
-    /// Where /healthz, /readyz and /metrics are.
-    #[arg(long, value_name = "ADDR")]
-    admin: SocketAddr,
-    /// What subscribers speak. Dynamo's contract has no TLS of its own.
-    #[arg(long, value_enum, default_value_t = Protocol::Ckf)]
-    protocol: Protocol,
     #[command(flatten)]
-    tls: Option<TlsFiles>,
+    shared: Shared,
     /// A NATS server to publish to as well: nats://HOST:PORT, or tls:// with the certificates.
     #[arg(long, value_name = "URL")]
     nats: Option<String>,
@@ -62,90 +56,72 @@ struct Args {
     /// Names of the pools.
     #[arg(long = "pool", value_name = "NAME", default_value = DEFAULT_POOL)]
     pools: Vec<String>,
-    /// What makes caches comparable; routers must name the same.
-    #[arg(long, default_value = "sim")]
-    model: String,
-    /// Tokens of one block.
-    #[arg(long, default_value = "16")]
-    block_size: NonZeroU32,
-    /// Blocks that a pool is made for.
-    #[arg(long, default_value_t = 1_000_000)]
-    blocks: u64,
-    /// Seed of the filter; routers must name the same.
-    #[arg(long, default_value_t = 42)]
-    seed: u64,
     /// How often changes go out, in milliseconds.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = millis())]
     batch_ms: u64,
     /// Silence after which subscribers hear a heartbeat, in milliseconds.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = millis())]
     heartbeat_ms: u64,
     /// After how long a pool is ready although engines are missing, in milliseconds.
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, value_parser = millis())]
     ready_ms: u64,
-    /// How often silent subscribers are pinged, in milliseconds.
-    #[arg(long, default_value_t = 10_000)]
-    keepalive_ms: u64,
     /// Adds /debug/pools to the admin address.
     #[arg(long)]
     diagnosis: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Protocol {
-    Ckf,
-    Dynamo,
+#[tokio::main]
+async fn main() -> ExitCode {
+    hosts::exit(run(Args::parse()).await)
 }
 
-#[tokio::main]
-async fn main() -> HostResult<()> {
-    let args = Args::parse();
+async fn run(args: Args) -> HostResult<()> {
     let clock = Clock::start();
+    let shared = &args.shared;
+    // What can be wrong with options shows before anything starts.
+    let tls = match shared.protocol {
+        Protocol::Ckf => Some(shared.certificates()?.server()?),
+        Protocol::Dynamo => None,
+    };
+    let admin_listener = TcpListener::bind(shared.admin).await.context("--admin")?;
+    let listener = TcpListener::bind(args.listen).await.context("--listen")?;
     let pools = Arc::new(start_pools(&args, clock)?);
-    let mut roster = Roster {
+    let counters = Arc::new(RelayCounters::default());
+    let roster = Roster {
         pools: pools.clone(),
         clock,
         fixed: BTreeSet::from_iter(args.sources.iter().cloned()),
         file: args.sources_file.clone(),
         watched: Arc::new(Mutex::new(BTreeMap::new())),
+        file_errors: counters.sources_file_errors.clone(),
     };
-    roster.start().await;
-
-    let accepts = Arc::new(AcceptCounters::default());
-    let counters = Arc::new(FeedCounters::default());
+    roster.start().await?;
     let admin = Admin {
         pools: pools.clone(),
         watched: roster.watched.clone(),
-        accepts: accepts.clone(),
-        feed: counters.clone(),
+        counters: counters.clone(),
         clock,
     };
-    let admin_listener = TcpListener::bind(args.admin).await?;
-    tokio::spawn(http::serve(admin_listener, admin.router(args.diagnosis), 32));
+    let pages = admin.router(args.diagnosis);
+    tokio::spawn(http::serve(admin_listener, pages, ADMIN_PLACES, counters.admin.clone()));
     tokio::spawn(roster.run());
-
     if let Some(url) = &args.nats {
-        let client = nats::connect(url, args.tls.as_ref()).await?;
+        let client = nats::connect(url, &shared.nats_access()?, counters.nats.clone()).await?;
         for pool in pools.iter() {
             tokio::spawn(Bridge::new(client.clone(), pool.clone()).run());
         }
     }
 
-    let keep_alive = KeepAlive {
-        interval: Duration::from_millis(args.keepalive_ms),
-        timeout: Duration::from_millis(args.keepalive_ms / 2),
-    };
-    let listener = TcpListener::bind(args.listen).await?;
+    let keep_alive = KeepAlive::every(shared.keep_alive());
     let server = async {
-        match args.protocol {
-            Protocol::Ckf => {
-                let tls = args.tls.as_ref().ok_or("--ca, --cert and --key are needed")?.server()?;
-                let service = FeedService { pools: pools.clone(), counters };
-                feed::serve(listener, tls, service, accepts, keep_alive).await
+        match tls {
+            Some(tls) => {
+                let service = FeedService { pools: pools.clone(), counters: counters.feed.clone() };
+                feed::serve(listener, tls, service, counters.accepts.clone(), keep_alive).await
             }
-            Protocol::Dynamo => {
-                let relay = DynamoRelay::start(&pools, draw(), args.model.clone(), clock);
-                relay.serve(listener, accepts, keep_alive).await
+            None => {
+                let relay = DynamoRelay::start(&pools, draw(), shared.model.clone(), clock);
+                relay.serve(listener, counters.accepts.clone(), keep_alive).await
             }
         }
     };
@@ -161,32 +137,30 @@ async fn main() -> HostResult<()> {
         let _ = pool.input.send(PoolInput::Shutdown).await;
     }
     // What the pools have said last is still on its way.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     Ok(())
 }
 
 fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
-    let format = match args.protocol {
-        Protocol::Ckf => Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?,
-        Protocol::Dynamo => dynamo::format_for(args.blocks)?,
-    };
+    let shared = &args.shared;
+    let format = shared.format()?;
     let incarnation = Incarnation::new(draw());
-    let plan = |name: &String| {
-        let names = PoolNames {
-            model: args.model.clone(),
-            block_size: args.block_size.get(),
-            pool: name.clone(),
-        };
-        PoolPlan {
+    let names = BTreeSet::from_iter(&args.pools);
+    if names.len() < args.pools.len() {
+        return Err("--pool: a name given twice".into());
+    }
+    let start = |name: &String| {
+        let plan = PoolPlan {
             name: name.clone(),
-            id: names.pool_id(parse_dc(&args.dc_id)),
+            id: shared.names(name).pool_id(parse_dc(&args.dc_id)),
             format,
-            block_size: args.block_size,
+            block_size: shared.block_size,
             batch: Millis::new(args.batch_ms),
             ready_limit: Millis::new(args.ready_ms),
             heartbeat: Millis::new(args.heartbeat_ms),
             incarnation,
-        }
+        };
+        PoolHandle::start(plan, clock).context(format_args!("pool {name}"))
     };
-    args.pools.iter().map(|name| PoolHandle::start(plan(name), clock)).collect()
+    args.pools.iter().map(start).collect()
 }

@@ -8,27 +8,31 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ckf_consumer::{Consumer, ConsumerConfig, SessionConfig, SessionTimes};
-use ckf_core::{Format, Sizing};
+use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, SessionConfig, SessionTimes};
+use ckf_core::Format;
 use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
-use ckf_examples::hosts::identity::PoolNames;
 use ckf_examples::hosts::nats::bind::NatsLink;
+use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
 use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::router::spec::DcSpec;
-use ckf_examples::hosts::router::{Dc, Endpoint, RequestCounters, Router, front, status};
+use ckf_examples::hosts::router::{Dc, Endpoint, Router, RouterCounters, front, status};
 use ckf_examples::hosts::source::spec::DEFAULT_POOL;
-use ckf_examples::hosts::tls::TlsFiles;
-use ckf_examples::hosts::{HostResult, draw, http, nats};
+use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
 use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis};
 use clap::Parser;
 use tokio::net::TcpListener;
+
+/// Connections of clients at one time.
+const FRONT_PLACES: usize = 1024;
+/// Connections of operators at one time.
+const ADMIN_PLACES: usize = 32;
 
 /// Sends each prompt to the data center that holds most of it.
 #[derive(Debug, Parser)]
@@ -36,128 +40,103 @@ struct Args {
     /// Where prompts come in.
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
-    /// Where /status, /metrics, /healthz and /readyz are.
-    #[arg(long, value_name = "ADDR")]
-    admin: SocketAddr,
-    /// What the relays speak. With Dynamo's contract, domain and format come from the first relay.
-    #[arg(long, value_enum, default_value_t = Protocol::Ckf)]
-    protocol: Protocol,
     #[command(flatten)]
-    tls: Option<TlsFiles>,
+    shared: Shared,
     /// A data center: id=N,relay=URL,endpoint=URL[,endpoint=URL...][,cost=BLOCKS]
     #[arg(long = "dc", required = true, value_name = "SPEC")]
     dcs: Vec<DcSpec>,
     /// Name of the pool, the same in all data centers.
     #[arg(long, default_value = DEFAULT_POOL)]
     pool: String,
-    /// What makes caches comparable, as the relays name it.
-    #[arg(long, default_value = "sim")]
-    model: String,
-    /// Tokens of one block.
-    #[arg(long, default_value = "16")]
-    block_size: NonZeroU32,
-    /// Blocks that the pools are made for, as the relays have it.
-    #[arg(long, default_value_t = 1_000_000)]
-    blocks: u64,
-    /// Seed of the filters, as the relays have it.
-    #[arg(long, default_value_t = 42)]
-    seed: u64,
     /// Silence after which a lane is retired, in milliseconds; several heartbeats of the relays.
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = millis())]
     silence_ms: u64,
-    /// How often silent relays are pinged, in milliseconds.
-    #[arg(long, default_value_t = 10_000)]
-    keepalive_ms: u64,
     /// How long an endpoint may take to begin an answer, or pause in it, in milliseconds.
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(long, default_value_t = 30_000, value_parser = millis())]
     patience_ms: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Protocol {
-    Ckf,
-    Dynamo,
+#[tokio::main]
+async fn main() -> ExitCode {
+    hosts::exit(run(Args::parse()).await)
 }
 
-#[tokio::main]
-async fn main() -> HostResult<()> {
-    let args = Args::parse();
+async fn run(args: Args) -> HostResult<()> {
     let clock = Clock::start();
+    let counters = RouterCounters::default();
+    // What can be wrong with options shows before anything starts.
+    let admin = TcpListener::bind(args.shared.admin).await.context("--admin")?;
+    let listener = TcpListener::bind(args.listen).await.context("--listen")?;
     let mut links = Vec::new();
     for dc in &args.dcs {
-        links.push(link(&args, &dc.relay).await?);
+        links.push(link(&args.shared, &dc.relay, &counters).await.context(&dc.relay)?);
     }
     let (domain, format) = agreed(&args, &links[0]).await?;
     let manifest = args
         .dcs
         .iter()
         .fold(Manifest::builder(domain, format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
-        .build()?;
+        .build()
+        .context("--dc")?;
     log!("joins {}", manifest.provenance());
     let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
-    let config =
-        ConsumerConfig::default().with_session(SessionConfig::new(times, Limits::default())?);
+    let config = ConsumerConfig::default()
+        .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
     let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
 
-    let mut dcs = Vec::new();
-    for ((spec, session), link) in args.dcs.iter().zip(sessions).zip(links) {
-        let board = Arc::new(LaneBoard::default());
-        tokio::spawn(lane::run(session, DcId::new(spec.id), link, clock, board.clone()));
-        dcs.push(Dc {
-            endpoints: spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url))).collect(),
-            spec: spec.clone(),
-            board,
-            answered: Default::default(),
-        });
-    }
+    let lanes = args.dcs.iter().zip(sessions).zip(links);
     let router = Arc::new(Router {
         query,
-        dcs,
-        block_size: args.block_size.get() as usize,
-        counters: RequestCounters::default(),
+        dcs: lanes.map(|((spec, session), link)| start(spec, session, link, clock)).collect(),
+        block_size: args.shared.block_size.get() as usize,
+        counters,
         client: http::client(Duration::from_secs(1)),
         patience: Duration::from_millis(args.patience_ms),
         clock,
     });
-    let admin = TcpListener::bind(args.admin).await?;
-    tokio::spawn(http::serve(admin, status::routes(router.clone()), 32));
-    let listener = TcpListener::bind(args.listen).await?;
+    let pages = status::routes(router.clone());
+    tokio::spawn(http::serve(admin, pages, ADMIN_PLACES, router.counters.admin.clone()));
     log!("router listens on {}", args.listen);
-    http::serve(listener, front::routes(router), 1024).await;
+    let accepts = router.counters.front.clone();
+    http::serve(listener, front::routes(router), FRONT_PLACES, accepts).await;
     Ok(())
 }
 
-async fn link(args: &Args, relay: &str) -> HostResult<Link> {
-    if relay.starts_with("nats://") || relay.starts_with("tls://") {
-        return Ok(Link::Nats(NatsLink::new(nats::connect(relay, args.tls.as_ref()).await?)));
+/// Starts the task of one lane.
+fn start(spec: &DcSpec, session: LaneSession, link: Link, clock: Clock) -> Dc {
+    let board = Arc::new(LaneBoard::default());
+    tokio::spawn(lane::run(session, DcId::new(spec.id), link, clock, board.clone()));
+    Dc {
+        endpoints: spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url))).collect(),
+        spec: spec.clone(),
+        board,
+        answered: Default::default(),
     }
-    let keep_alive = Duration::from_millis(args.keepalive_ms);
-    match args.protocol {
-        Protocol::Ckf => {
-            let tls = args.tls.as_ref().ok_or("--ca, --cert and --key are needed")?;
-            Link::grpc(relay, tls, keep_alive)
-        }
+}
+
+async fn link(shared: &Shared, relay: &str, counters: &RouterCounters) -> HostResult<Link> {
+    if relay.starts_with("nats://") || relay.starts_with("tls://") {
+        let client = nats::connect(relay, &shared.nats_access()?, counters.nats.clone()).await?;
+        return Ok(Link::Nats(NatsLink::new(client)));
+    }
+    match shared.protocol {
+        Protocol::Ckf => Link::grpc(relay, shared.certificates()?, shared.keep_alive()),
         Protocol::Dynamo => {
-            let tls = args.tls.as_ref().filter(|_| relay.starts_with("https://"));
+            let tls = shared.tls.as_ref().filter(|_| relay.starts_with("https://"));
             let name = format!("ckf-router-{:08x}", draw() as u32);
-            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, keep_alive)?, name)))
+            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, shared.keep_alive())?, name)))
         }
     }
 }
 
 /// What all relays must have in common: from flags, or, where the relays name it, from the first.
 async fn agreed(args: &Args, first: &Link) -> HostResult<(IndexerDomainId, Format)> {
+    let shared = &args.shared;
     let Link::Dynamo(relay) = first else {
-        let names = PoolNames {
-            model: args.model.clone(),
-            block_size: args.block_size.get(),
-            pool: args.pool.clone(),
-        };
-        let format = Sizing::for_blocks(args.blocks, 600)?.format(args.seed)?;
-        return Ok((names.domain(), format));
+        return Ok((shared.names(&args.pool).domain(), shared.format()?));
     };
     loop {
-        match relay.discover(&args.model, args.block_size.get()).await {
+        match relay.discover(&shared.model, shared.block_size.get()).await {
             Ok(found) => return Ok(found),
             Err(error) => log!("{}: {error}", args.dcs[0].relay),
         }

@@ -76,7 +76,12 @@ impl DynamoRelay {
         let service = proto::kv_event_relay_server::KvEventRelayServer::new(self);
         server(keep_alive)
             .add_service(service.max_decoding_message_size(4096))
-            .serve_with_incoming(accept_plain(listener, CONNECTIONS, accepts))
+            .serve_with_incoming(accept_plain(
+                listener,
+                CONNECTIONS,
+                keep_alive.patience(),
+                accepts,
+            ))
             .await?;
         Ok(())
     }

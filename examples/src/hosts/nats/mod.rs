@@ -11,26 +11,106 @@
 pub mod bind;
 pub mod bridge;
 
-use async_nats::{Client, ConnectOptions};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event};
 use ckf_protocol::PoolId;
 
-use super::HostResult;
+use super::metrics::{Counter, Page};
+use super::options::check_url;
 use super::tls::TlsFiles;
+use super::{Context, HostResult};
+use crate::log;
+
+/// Messages of one subscription that wait to be read; more are dropped, and the lane joins again.
+const WAITING: usize = 256;
+/// How often a silent server is pinged. It is given up after two pings without an answer.
+const PING: Duration = Duration::from_secs(10);
+
+/// What it takes to be let in.
+#[derive(Clone, Default)]
+pub struct NatsAccess {
+    /// For `tls://`.
+    pub tls: Option<TlsFiles>,
+    /// A secret that the server knows.
+    pub token: Option<String>,
+}
+
+/// What became of connections to servers.
+#[derive(Debug, Default)]
+pub struct NatsCounters {
+    /// Made.
+    pub connected: Counter,
+    /// Lost.
+    pub disconnected: Counter,
+    /// Times that messages were dropped because they were not read in time.
+    pub slow: Counter,
+    /// Refused by the server, or broken in another way.
+    pub errors: Counter,
+}
+
+impl NatsCounters {
+    /// Adds them to a scrape.
+    pub fn report(&self, page: &mut Page) {
+        let counters = [
+            ("connected", &self.connected),
+            ("disconnected", &self.disconnected),
+            ("slow", &self.slow),
+            ("error", &self.errors),
+        ];
+        for (what, counter) in counters {
+            let labels: [(&str, &dyn Display); 1] = [("what", &what)];
+            page.counter("ckf_nats_total", &labels, counter.get());
+        }
+    }
+
+    fn note(&self, event: &Event) {
+        match event {
+            Event::Connected => self.connected.up(),
+            Event::Disconnected => self.disconnected.up(),
+            Event::SlowConsumer(_) => self.slow.up(),
+            error => {
+                self.errors.up();
+                log!("NATS: {error}");
+            }
+        }
+    }
+}
 
 /// Connects to a server, `nats://` or, with certificates from files, `tls://`. Connects again by
 /// itself, also when the server is not there yet.
 ///
 /// # Errors
 /// An address or files that make no sense.
-pub async fn connect(url: &str, tls: Option<&TlsFiles>) -> HostResult<Client> {
-    let mut options = ConnectOptions::new().retry_on_initial_connect();
-    if let Some(tls) = tls.filter(|_| url.starts_with("tls://")) {
+pub async fn connect(
+    url: &str,
+    access: &NatsAccess,
+    counters: Arc<NatsCounters>,
+) -> HostResult<Client> {
+    check_url(url, &["nats", "tls"])?;
+    let mut options = match &access.token {
+        Some(token) => ConnectOptions::with_token(token.clone()),
+        None => ConnectOptions::new(),
+    };
+    options = options
+        .retry_on_initial_connect()
+        .subscription_capacity(WAITING)
+        .ping_interval(PING)
+        .event_callback(move |event| {
+            let counters = counters.clone();
+            async move { counters.note(&event) }
+        });
+    if url.starts_with("tls://") {
+        let tls = access.tls.as_ref().ok_or("tls:// needs --ca, --cert and --key")?;
+        tls.check()?;
         options = options
             .require_tls(true)
             .add_root_certificates(tls.ca.clone())
             .add_client_certificate(tls.cert.clone(), tls.key.clone());
     }
-    Ok(options.connect(url).await?)
+    options.connect(url).await.context(url)
 }
 
 /// The subject of a pool's frames.

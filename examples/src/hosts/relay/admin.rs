@@ -14,6 +14,8 @@ use super::sources::{Watched, lock};
 use crate::hosts::clock::Clock;
 use crate::hosts::listen::AcceptCounters;
 use crate::hosts::metrics::{Counter, Page};
+use crate::hosts::nats::NatsCounters;
+use crate::hosts::source::SourceCounters;
 
 /// What the pages are made of.
 #[derive(Clone, Debug)]
@@ -22,12 +24,25 @@ pub struct Admin {
     pub pools: Arc<Vec<PoolHandle>>,
     /// The sources.
     pub watched: Watched,
-    /// Connections of subscribers.
-    pub accepts: Arc<AcceptCounters>,
-    /// Requests of subscribers.
-    pub feed: Arc<FeedCounters>,
+    /// What happened.
+    pub counters: Arc<RelayCounters>,
     /// The relay's time.
     pub clock: Clock,
+}
+
+/// Counters of the whole process.
+#[derive(Debug, Default)]
+pub struct RelayCounters {
+    /// Connections of subscribers.
+    pub accepts: Arc<AcceptCounters>,
+    /// Connections of operators.
+    pub admin: Arc<AcceptCounters>,
+    /// Requests of subscribers.
+    pub feed: Arc<FeedCounters>,
+    /// Connections to a NATS server.
+    pub nats: Arc<NatsCounters>,
+    /// Looks at the sources file that found it absent, half-written or wrong.
+    pub sources_file_errors: Arc<Counter>,
 }
 
 impl Admin {
@@ -70,24 +85,34 @@ async fn metrics(State(admin): State<Admin>) -> String {
     for (name, report) in &reports {
         pool_metrics(&mut page, name, report);
     }
-    admin.accepts.report(&mut page, "feed");
+    let counters = &admin.counters;
+    counters.accepts.report(&mut page, "feed");
+    counters.admin.report(&mut page, "admin");
     let feed = [
-        ("opened", &admin.feed.opened),
-        ("refused", &admin.feed.refused),
-        ("unready", &admin.feed.unready),
+        ("opened", &counters.feed.opened),
+        ("refused", &counters.feed.refused),
+        ("unready", &counters.feed.unready),
     ];
     for (what, counter) in feed {
         page.counter("ckf_feed_requests_total", &[("result", &what)], counter.get());
     }
+    counters.nats.report(&mut page);
+    page.counter("ckf_sources_file_errors_total", &[], counters.sources_file_errors.get());
+    source_metrics(&mut page, &admin);
+    page.into_text()
+}
+
+fn source_metrics(page: &mut Page, admin: &Admin) {
     let watched = lock(&admin.watched).clone();
     let now = admin.clock.now().as_millis();
-    type Read = fn(&crate::hosts::source::SourceCounters) -> &Counter;
-    let figures: [(&str, Read); 10] = [
+    type Read = fn(&SourceCounters) -> &Counter;
+    let figures: [(&str, Read); 11] = [
         ("connects", |c| &c.connects),
         ("disconnects", |c| &c.disconnects),
         ("batches", |c| &c.batches),
         ("bytes", |c| &c.bytes),
         ("garbage", |c| &c.garbage),
+        ("oversized", |c| &c.oversized),
         ("unknown_events", |c| &c.unknown_events),
         ("foreign_rank", |c| &c.foreign_rank),
         ("restarts", |c| &c.restarts),
@@ -106,7 +131,6 @@ async fn metrics(State(admin): State<Admin>) -> String {
         let labels: [(&str, &dyn Display); 2] = [("pool", &spec.pool), ("member", &spec.member)];
         page.gauge("ckf_source_silent_seconds", &labels, silent);
     }
-    page.into_text()
 }
 
 fn pool_metrics(page: &mut Page, name: &str, report: &PoolReport) {

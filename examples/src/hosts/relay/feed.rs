@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 
 use super::pool::PoolHandle;
 use crate::hosts::HostResult;
-use crate::hosts::listen::{AcceptCounters, accept_tls};
+use crate::hosts::listen::{AcceptCounters, Patience, accept_tls};
 use crate::hosts::metrics::Counter;
 use crate::hosts::proto::feed as proto;
 
@@ -29,6 +29,13 @@ const STREAMS: u32 = 64;
 const MAX_REQUEST: usize = 4096;
 /// Bytes of all headers of a request.
 const MAX_HEADERS: u32 = 8192;
+/// Longest time for a request to come and its answer to begin.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// Bytes of requests under way: of one stream, of one connection.
+const WINDOWS: [u32; 2] = [64 << 10, 256 << 10];
+
+/// Longest time for a peer to take what it is sent; its lease ends earlier.
+const STALL: Duration = Duration::from_secs(60);
 
 /// Patience with peers that may be gone without a word.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +46,15 @@ pub struct KeepAlive {
     pub timeout: Duration,
 }
 
-impl Default for KeepAlive {
-    fn default() -> Self {
-        Self { interval: Duration::from_secs(10), timeout: Duration::from_secs(5) }
+impl KeepAlive {
+    /// Pings so often, and half of that to answer.
+    pub fn every(interval: Duration) -> Self {
+        Self { interval, timeout: interval / 2 }
+    }
+
+    /// Peers that answer pings are never silent for so long.
+    pub fn patience(self) -> Patience {
+        Patience { silence: Some(2 * self.interval + self.timeout), stall: STALL }
     }
 }
 
@@ -80,7 +93,7 @@ pub async fn serve(
         proto::feed_server::FeedServer::new(service).max_decoding_message_size(MAX_REQUEST);
     server(keep_alive)
         .add_service(service)
-        .serve_with_incoming(accept_tls(listener, tls, CONNECTIONS, accepts))
+        .serve_with_incoming(accept_tls(listener, tls, CONNECTIONS, keep_alive.patience(), accepts))
         .await?;
     Ok(())
 }
@@ -90,6 +103,9 @@ pub fn server(keep_alive: KeepAlive) -> Server {
     Server::builder()
         .max_concurrent_streams(STREAMS)
         .http2_max_header_list_size(MAX_HEADERS)
+        .initial_stream_window_size(WINDOWS[0])
+        .initial_connection_window_size(WINDOWS[1])
+        .timeout(REQUEST_TIME)
         .http2_keepalive_interval(Some(keep_alive.interval))
         .http2_keepalive_timeout(Some(keep_alive.timeout))
 }

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::pool::{PoolHandle, PoolInput};
 use crate::hosts::clock::Clock;
+use crate::hosts::metrics::Counter;
 use crate::hosts::source::life::Life;
 use crate::hosts::source::spec::SourceSpec;
 use crate::hosts::source::zmq::Watcher;
@@ -33,73 +34,101 @@ pub struct Roster {
     pub file: Option<PathBuf>,
     /// What is watched.
     pub watched: Watched,
+    /// Looks at the file that found it absent, half-written or wrong.
+    pub file_errors: Arc<Counter>,
 }
 
 impl Roster {
     /// Starts what must be watched from the beginning, so that pools know whom to expect.
-    pub async fn start(&mut self) {
-        self.follow(self.wanted()).await;
+    ///
+    /// # Errors
+    /// Flags or file make no sense.
+    pub async fn start(&self) -> Result<(), String> {
+        self.follow(self.wanted()?).await;
+        Ok(())
     }
 
-    /// Follows the file until the process ends.
+    /// Follows the file until the process ends. While it makes no sense, nothing changes.
     pub async fn run(self) {
         if self.file.is_none() {
             return;
         }
         let mut ticks = tokio::time::interval(LOOK);
+        let mut last_error = String::new();
         loop {
             ticks.tick().await;
-            self.follow(self.wanted()).await;
-        }
-    }
-
-    /// `None` while the file is unreadable: then nothing changes.
-    fn wanted(&self) -> Option<BTreeSet<SourceSpec>> {
-        let mut wanted = self.fixed.clone();
-        if let Some(path) = &self.file {
-            match file::read(path) {
-                Ok(listed) => wanted.extend(listed),
+            match self.wanted() {
+                Ok(wanted) => {
+                    last_error.clear();
+                    self.follow(wanted).await;
+                }
                 Err(error) => {
-                    log!("sources file: {error}");
-                    return None;
+                    self.file_errors.up();
+                    if error != last_error {
+                        log!("sources stay as they are: {error}");
+                        last_error = error;
+                    }
                 }
             }
         }
-        Some(wanted)
     }
 
-    async fn follow(&self, wanted: Option<BTreeSet<SourceSpec>>) {
-        let Some(wanted) = wanted else { return };
+    /// What flags and file ask for together.
+    fn wanted(&self) -> Result<BTreeSet<SourceSpec>, String> {
+        let mut wanted = self.fixed.clone();
+        if let Some(path) = &self.file {
+            wanted.extend(file::read(path)?);
+        }
+        let mut members = BTreeSet::new();
+        for SourceSpec { pool, member, .. } in &wanted {
+            if self.pool(pool).is_none() {
+                return Err(format!("source {member}: no --pool `{pool}`"));
+            }
+            if !members.insert((pool, member)) {
+                return Err(format!("two sources of {member} in pool `{pool}`"));
+            }
+        }
+        Ok(wanted)
+    }
+
+    async fn follow(&self, wanted: BTreeSet<SourceSpec>) {
         let watched: BTreeSet<_> = lock(&self.watched).keys().cloned().collect();
         // First those that go: another source may take over the same member.
         for spec in watched.difference(&wanted) {
-            log!("source gone: {spec:?}");
+            log!("source gone: {spec}");
             lock(&self.watched).remove(spec);
             if let Some(pool) = self.pool(&spec.pool) {
                 let _ = pool.input.send(PoolInput::Forget(spec.member)).await;
             }
         }
         for spec in wanted.difference(&watched) {
-            let Some(pool) = self.pool(&spec.pool).cloned() else {
-                log!("source of an unknown pool: {spec:?}");
-                continue;
-            };
-            let counters = Arc::new(SourceCounters::default());
-            lock(&self.watched).insert(spec.clone(), counters.clone());
-            let (ask, questions) = mpsc::channel(4);
-            let (done, expected) = oneshot::channel();
-            let _ = pool.input.send(PoolInput::Expect(spec.member, ask, done)).await;
-            let _ = expected.await;
-            let watcher = Watcher {
-                spec: spec.clone(),
-                counters,
-                clock: self.clock,
-                pool: pool.news,
-                questions,
-                life: Life::new(first_generation()),
-            };
-            tokio::spawn(watcher.run());
+            if let Some(pool) = self.pool(&spec.pool) {
+                self.watch(spec, pool).await;
+            }
         }
+    }
+
+    /// Starts the watcher of one source, once its pool expects it.
+    async fn watch(&self, spec: &SourceSpec, pool: &PoolHandle) {
+        let (ask, questions) = mpsc::channel(4);
+        let (done, expected) = oneshot::channel();
+        let _ = pool.input.send(PoolInput::Expect(spec.member, ask, done)).await;
+        if expected.await.is_err() {
+            // Said in the log by the pool; tried again with the next look.
+            return;
+        }
+        log!("source: {spec}");
+        let counters = Arc::new(SourceCounters::default());
+        lock(&self.watched).insert(spec.clone(), counters.clone());
+        let watcher = Watcher {
+            spec: spec.clone(),
+            counters,
+            clock: self.clock,
+            pool: pool.news.clone(),
+            questions,
+            life: Life::new(first_generation()),
+        };
+        tokio::spawn(watcher.run());
     }
 
     fn pool(&self, name: &str) -> Option<&PoolHandle> {

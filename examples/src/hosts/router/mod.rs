@@ -27,7 +27,9 @@ use ckf_consumer::QueryHandle;
 
 use super::clock::Clock;
 use super::http::HttpClient;
+use super::listen::AcceptCounters;
 use super::metrics::Counter;
+use super::nats::NatsCounters;
 use lane::LaneBoard;
 use spec::DcSpec;
 
@@ -70,9 +72,15 @@ impl Dc {
     }
 }
 
-/// What became of requests.
+/// What became of requests, and of connections.
 #[derive(Debug, Default)]
-pub struct RequestCounters {
+pub struct RouterCounters {
+    /// Connections of clients.
+    pub front: Arc<AcceptCounters>,
+    /// Connections of operators.
+    pub admin: Arc<AcceptCounters>,
+    /// Connections to NATS servers.
+    pub nats: Arc<NatsCounters>,
     /// Sent on by depth.
     pub by_depth: Counter,
     /// Sent on by load alone: no lane was ready.
@@ -98,8 +106,8 @@ pub struct Router {
     pub dcs: Vec<Dc>,
     /// Tokens of one block.
     pub block_size: usize,
-    /// What became of requests.
-    pub counters: RequestCounters,
+    /// What happened.
+    pub counters: RouterCounters,
     /// For endpoints.
     pub client: HttpClient,
     /// How long an endpoint may take to begin an answer, or to go on with it.

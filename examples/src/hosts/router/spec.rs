@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::hosts::identity::parse_dc;
+use crate::hosts::options::check_url;
 
 /// One data center.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,11 +22,12 @@ impl FromStr for DcSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let mut id = None;
         let mut spec = Self { id: 0, relay: String::new(), endpoints: Vec::new(), cost: 0.0 };
         for option in text.split(',') {
             let (key, value) = option.split_once('=').ok_or("a data center is key=value,...")?;
             match key {
-                "id" => spec.id = parse_dc(value),
+                "id" if !value.is_empty() => id = Some(parse_dc(value)),
                 "relay" => spec.relay = value.to_owned(),
                 "endpoint" => spec.endpoints.push(value.trim_end_matches('/').to_owned()),
                 "cost" => {
@@ -38,9 +40,12 @@ impl FromStr for DcSpec {
                 _ => return Err(format!("unknown option `{key}`")),
             }
         }
+        spec.id = id.ok_or("a data center needs `id`")?;
         if spec.relay.is_empty() || spec.endpoints.is_empty() {
             return Err("a data center needs `relay` and `endpoint`".to_owned());
         }
+        check_url(&spec.relay, &["https", "http", "nats", "tls"])?;
+        spec.endpoints.iter().try_for_each(|url| check_url(url, &["http"]))?;
         Ok(spec)
     }
 }
@@ -55,7 +60,17 @@ mod tests {
         let spec: DcSpec = text.parse().unwrap();
         assert_eq!((spec.id, spec.cost), (7, 2.5));
         assert_eq!(spec.endpoints, ["http://a:1", "http://b:2"]);
-        for bad in ["", "id=1", "id=1,relay=x", "relay=x,endpoint=y,cost=nan", "colour=red"] {
+        for bad in [
+            "",
+            "id=1",
+            "id=1,relay=https://h:1",
+            "id=1,relay=h:1,endpoint=http://a:1",
+            "id=1,relay=https://h:1,endpoint=https://a:1",
+            "id=1,relay=https://h:1,endpoint=http://a:1,cost=nan",
+            "id=,relay=https://h:1,endpoint=http://a:1",
+            "relay=https://h:1,endpoint=http://a:1",
+            "colour=red",
+        ] {
             assert!(bad.parse::<DcSpec>().is_err(), "{bad}");
         }
     }

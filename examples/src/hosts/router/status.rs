@@ -163,5 +163,8 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
     for (what, counter) in requests {
         page.counter("ckf_requests_total", &[("what", &what)], counter.get());
     }
+    counters.front.report(&mut page, "front");
+    counters.admin.report(&mut page, "admin");
+    counters.nats.report(&mut page);
     page.into_text()
 }

@@ -2,13 +2,15 @@
 //!
 //! - [`spec`]: what a source is called;
 //! - [`file`]: the list of sources that may change while the relay runs;
-//! - [`zmq`]: the sockets of one engine, and questions to its replay socket;
+//! - [`zmtp`]: one bounded connection to a ZeroMQ socket;
+//! - [`zmq`]: the two connections to one engine: its events, and questions to its replay socket;
 //! - [`life`]: telling a restart of an engine from a hiccup of the network.
 
 pub mod file;
 pub mod life;
 pub mod spec;
 pub mod zmq;
+pub mod zmtp;
 
 use ckf_producer::Member;
 use ckf_producer::source::{EngineEvent, EventId, RequestId, SourceGeneration};
@@ -59,8 +61,11 @@ pub struct SourceCounters {
     pub batches: Counter,
     /// Bytes of these.
     pub bytes: Counter,
-    /// Messages that are no event batch: wrong frames, too large, or not decodable.
+    /// Messages that are no event batch, batches that do not decode, and peers that speak another
+    /// protocol.
     pub garbage: Counter,
+    /// Messages and replays of more than the limit; the connection was given up before they came.
+    pub oversized: Counter,
     /// Events of kinds that nobody knows.
     pub unknown_events: Counter,
     /// Batches whose rank is not the one of the source.

@@ -1,5 +1,6 @@
 //! What a source is called: `zmq://HOST:PORT?worker=1&rank=0&replay=5558&pool=main`.
 
+use std::fmt;
 use std::str::FromStr;
 
 use ckf_producer::Member;
@@ -58,6 +59,15 @@ impl FromStr for SourceSpec {
     }
 }
 
+impl fmt::Display for SourceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pool, member, events, replay } = self;
+        let (worker, rank) = (member.worker.get(), member.rank.get());
+        write!(f, "zmq://{events}?worker={worker}&rank={rank}&pool={pool}")?;
+        replay.as_ref().map_or(Ok(()), |replay| write!(f, "&replay={replay}"))
+    }
+}
+
 fn split_port(endpoint: &str) -> Result<(&str, u16), String> {
     endpoint
         .rsplit_once(':')
@@ -80,6 +90,7 @@ mod tests {
         let spec: SourceSpec = "zmq://[::1]:5557?replay=other:1".parse().unwrap();
         assert_eq!((spec.events.as_str(), spec.pool.as_str()), ("[::1]:5557", DEFAULT_POOL));
         assert_eq!(spec.replay.as_deref(), Some("other:1"));
+        assert_eq!(spec.to_string().parse(), Ok(spec));
     }
 
     #[test]

@@ -1,22 +1,21 @@
 //! The sockets of one engine: SUB for live batches, DEALER for questions to its replay socket.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ckf_producer::source::{EngineEvent, EventId, RequestKind, SourceRequest};
 use ckf_testkit::kv_events::Batch;
-use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use zeromq::{
-    DealerSocket, Socket, SocketEvent, SocketOptions, SocketRecv, SocketSend, SubSocket, ZmqMessage,
-};
 
 use super::life::{Life, full_state};
 use super::spec::SourceSpec;
+use super::zmtp::{Connection, Role, ZmtpError};
 use super::{SourceCounters, SourceMessage, SourceNews};
 use crate::hosts::clock::Clock;
+use crate::log;
 
 /// Longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -24,10 +23,11 @@ const CONNECT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause within a replay: engines serve it between batches, and may give it up half way.
 const REPLAY_PAUSE: Duration = Duration::from_secs(2);
-/// Bytes of one batch at most.
-const MAX_PAYLOAD: usize = 16 << 20;
-/// Bytes of one replay at most.
+/// Longest time for a whole replay.
+const REPLAY: Duration = Duration::from_secs(30);
+/// Bytes of one replay at most, and what each batch counts beyond its payload.
 const MAX_REPLAY: usize = 256 << 20;
+const PER_BATCH: usize = 64;
 
 /// Watches one engine until the pool or the relay has had enough.
 pub struct Watcher {
@@ -59,34 +59,31 @@ impl Watcher {
 
     /// One connection, from the attempt to the loss.
     async fn connected(&mut self) -> Result<(), Over> {
-        let mut options = SocketOptions::default();
-        options.connect_timeout(CONNECT);
-        let mut socket = SubSocket::with_options(options);
-        let mut monitor = socket.monitor();
-        let connect = async {
-            socket.connect(&format!("tcp://{}", self.spec.events)).await?;
-            socket.subscribe("").await
-        };
-        if connect.await.is_err() {
-            // Nobody to ask: say so, or the pool would wait for nothing.
-            while let Ok(question) = self.questions.try_recv() {
-                self.tell(SourceNews::Unavailable(question.id)).await?;
+        let open = timeout(CONNECT, Connection::open(&self.spec.events, Role::Sub));
+        let mut socket = match open.await.map_err(io::Error::from) {
+            Ok(Ok(socket)) => socket,
+            failed => {
+                if let Ok(Err(error)) = failed {
+                    self.lost(&error);
+                }
+                // Nobody to ask: say so, or the pool would wait for nothing.
+                while let Ok(question) = self.questions.try_recv() {
+                    self.tell(SourceNews::Unavailable(question.id)).await?;
+                }
+                return if self.questions.is_closed() { Err(Over) } else { Ok(()) };
             }
-            return if self.pool.is_closed() { Err(Over) } else { Ok(()) };
-        }
+        };
         self.counters.connects.up();
         self.greet().await?;
         loop {
             tokio::select! {
-                message = socket.recv() => match message {
+                message = socket.receive() => match message {
                     Ok(message) => self.live(&message).await?,
-                    Err(_) => return Ok(()),
-                },
-                event = monitor.next() => {
-                    if matches!(event, None | Some(SocketEvent::Disconnected(_))) {
+                    Err(error) => {
+                        self.lost(&error);
                         return Ok(());
                     }
-                }
+                },
                 question = self.questions.recv() => match question {
                     Some(question) => self.answer(question).await?,
                     None => return Err(Over),
@@ -110,18 +107,19 @@ impl Watcher {
         self.tell(SourceNews::Announced).await
     }
 
-    async fn live(&mut self, message: &ZmqMessage) -> Result<(), Over> {
+    async fn live(&mut self, message: &[Bytes]) -> Result<(), Over> {
         self.heard();
-        let Some((number, payload)) = batch_of(message, 1) else {
+        let batch = if let [_topic, batch @ ..] = message { batch_of(batch) } else { None };
+        let Some((number, payload)) = batch else {
             self.counters.garbage.up();
             return Ok(());
         };
         self.counters.batches.up();
         self.counters.bytes.add(payload.len() as u64);
-        if self.life.live(number, payload) {
+        if self.life.live(number, &payload) {
             self.counters.restarts.up();
         }
-        match self.decode(payload) {
+        match self.decode(&payload) {
             Some(events) => self.tell(SourceNews::Batch(EventId::new(number), events)).await,
             // Its number is used up: the pool notices the gap and asks for it.
             None => Ok(()),
@@ -181,13 +179,29 @@ impl Watcher {
     /// All batches that the engine still has, from number `from` on; `None` without an answer.
     async fn replay(&self, from: u64) -> Option<Vec<(u64, Bytes)>> {
         self.counters.replays.up();
-        let endpoint = format!("tcp://{}", self.spec.replay.as_ref()?);
-        let answer = replay(&endpoint, from).await;
-        match answer {
-            Some(_) => self.heard(),
-            None => self.counters.failed_replays.up(),
+        let endpoint = self.spec.replay.as_ref()?;
+        let answer = timeout(REPLAY, ask(endpoint, from)).await.map_err(io::Error::from);
+        match answer.map_err(ZmtpError::from).flatten() {
+            Ok(batches) => {
+                self.heard();
+                Some(batches)
+            }
+            Err(error) => {
+                self.counters.failed_replays.up();
+                self.lost(&error);
+                None
+            }
         }
-        answer
+    }
+
+    /// Counts what a peer did that none may do.
+    fn lost(&self, error: &ZmtpError) {
+        match error {
+            ZmtpError::TooLarge { .. } => self.counters.oversized.up(),
+            ZmtpError::Protocol(_) => self.counters.garbage.up(),
+            _ => return,
+        }
+        log!("source {}: {error}", self.spec.events);
     }
 
     fn decode(&self, payload: &[u8]) -> Option<Vec<EngineEvent>> {
@@ -212,35 +226,33 @@ impl Watcher {
     }
 }
 
-/// One question to a replay socket. A socket of its own: an answer that was given up must not run
-/// into the next one.
-async fn replay(endpoint: &str, from: u64) -> Option<Vec<(u64, Bytes)>> {
-    let mut socket = DealerSocket::new();
-    timeout(CONNECT, socket.connect(endpoint)).await.ok()?.ok()?;
-    let question = vec![Bytes::new(), Bytes::copy_from_slice(&from.to_be_bytes())];
-    timeout(CONNECT, socket.send(ZmqMessage::try_from(question).ok()?)).await.ok()?.ok()?;
+/// One question to a replay socket. A connection of its own: an answer that was given up must not
+/// run into the next one.
+async fn ask(endpoint: &str, from: u64) -> Result<Vec<(u64, Bytes)>, ZmtpError> {
+    let open = timeout(CONNECT, Connection::open(endpoint, Role::Dealer));
+    let mut socket = open.await.map_err(io::Error::from)??;
+    socket.send(&[b"", &from.to_be_bytes()]).await?;
     let (mut batches, mut bytes) = (Vec::new(), 0);
     loop {
-        let message = timeout(REPLAY_PAUSE, socket.recv()).await.ok()?.ok()?;
+        let message = timeout(REPLAY_PAUSE, socket.receive()).await.map_err(io::Error::from)??;
         // Older answers carry no topic; sequence and payload are always the last two frames.
-        let topic = message.len().checked_sub(3)?;
-        if message.get(topic + 2)?.is_empty() {
-            return Some(batches);
+        let [.., number, payload] = &message[..] else {
+            return Err(ZmtpError::Protocol("a replay of single frames"));
+        };
+        if payload.is_empty() {
+            return Ok(batches);
         }
-        let (number, payload) = batch_of(&message, topic + 1)?;
-        bytes += payload.len();
+        bytes += payload.len() + PER_BATCH;
         if bytes > MAX_REPLAY {
-            return None;
+            return Err(ZmtpError::TooLarge { announced: bytes as u64 });
         }
-        batches.push((number, payload.clone()));
+        let batch = batch_of(&[number.clone(), payload.clone()]);
+        batches.push(batch.ok_or(ZmtpError::Protocol("a replay without numbers"))?);
     }
 }
 
-/// Sequence number and payload, of which the number is in frame `at` and the payload ends the
-/// message.
-fn batch_of(message: &ZmqMessage, at: usize) -> Option<(u64, &Bytes)> {
-    let (number, payload) = (message.get(at)?, message.get(at + 1)?);
-    let whole = message.len() == at + 2 && payload.len() <= MAX_PAYLOAD;
-    let number = u64::from_be_bytes(number.as_ref().try_into().ok()?);
-    whole.then_some((number, payload))
+/// Sequence number and payload, from the frames of one batch.
+fn batch_of(frames: &[Bytes]) -> Option<(u64, Bytes)> {
+    let [number, payload] = frames else { return None };
+    Some((u64::from_be_bytes(number.as_ref().try_into().ok()?), payload.clone()))
 }
