@@ -10,6 +10,10 @@ usage: peers [options]
   --query-blocks N      families and queries of N blocks, instead of 128 and 8 to 127
   --rounds N            rounds over all requests, per index                   [3]
   --only PART           lookups | producer | filter | wire | load             [all]
+  --only interop        no measurement: each side's producer feeds the other's consumer;
+                        ends with 1 at the first difference
+  --batches N           batches per lane of `interop`                         [2000]
+  --seed N              of the commands of `interop`                          [1]
   --traces DIR          folder of the recorded traces                         [../shared/data/traces]
   --ask                 wait for a line on the standard input before each measurement
   --json                print JSON instead of tables";
@@ -21,6 +25,7 @@ pub enum Part {
     Filter,
     Wire,
     Load,
+    Interop,
 }
 
 impl Part {
@@ -31,6 +36,7 @@ impl Part {
             "filter" => Self::Filter,
             "wire" => Self::Wire,
             "load" => Self::Load,
+            "interop" => Self::Interop,
             _ => return Err(format!("--only: unknown part `{name}`")),
         })
     }
@@ -48,6 +54,9 @@ pub struct Args {
     /// Internal: run one cell of the load test, this side at this rate.
     pub cell: Option<String>,
     pub rate: f64,
+    /// Batches per lane, and seed of the commands, of the comparison of both sides' streams.
+    pub batches: usize,
+    pub seed: u64,
 }
 
 impl Args {
@@ -63,6 +72,8 @@ impl Args {
             json: false,
             cell: None,
             rate: 0.0,
+            batches: 2000,
+            seed: 1,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -73,6 +84,8 @@ impl Args {
                 "--query-blocks" => args.query_blocks = Some(number(&word, &value()?)?),
                 "--rounds" => args.rounds = number(&word, &value()?)?,
                 "--only" => args.only = Some(Part::parse(&value()?)?),
+                "--batches" => args.batches = number(&word, &value()?)?,
+                "--seed" => args.seed = number(&word, &value()?)? as u64,
                 "--traces" => args.traces = Some(value()?.into()),
                 "--ask" => crate::measure::ask_before_measuring(),
                 "--json" => args.json = true,

@@ -5,6 +5,7 @@
 mod args;
 mod dynamo;
 mod filter;
+mod interop;
 mod kvindex;
 mod load;
 mod lookups;
@@ -40,6 +41,16 @@ fn main() {
             Ok(found) => println!("{found}"),
             Err(message) => {
                 eprintln!("{message}");
+                std::process::exit(1);
+            }
+        }
+        return;
+    }
+    if args.only == Some(Part::Interop) {
+        match interop::run(args.seed, args.batches) {
+            Ok(report) => println!("{report}"),
+            Err(difference) => {
+                eprintln!("{difference}");
                 std::process::exit(1);
             }
         }

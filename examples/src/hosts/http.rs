@@ -10,6 +10,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -68,6 +69,10 @@ pub async fn serve(
 /// # Errors
 /// The status that tells the client what was wrong.
 pub async fn read_body(request: Request, limit: usize) -> Result<Bytes, StatusCode> {
+    // What announces too much is not read at all.
+    if request.body().size_hint().lower() > limit as u64 {
+        return Err(StatusCode::PAYLOAD_TOO_LARGE);
+    }
     let body = Limited::new(request.into_body(), limit).collect();
     match tokio::time::timeout(BODY_TIME, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),

@@ -48,7 +48,7 @@ pub struct Shared {
     #[arg(long, default_value = "16")]
     pub block_size: NonZeroU32,
     /// Blocks that a pool is made for; relays and routers must name the same.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: u64,
     /// Seed of the filters; relays and routers must name the same.
     #[arg(long, default_value_t = 42)]

@@ -37,14 +37,15 @@ async fn without_a_valid_certificate_nothing_is_served() {
     let connections = "ckf_connections_total";
     site.watch.until(site.relay_admin, connections, &["bad_handshake"], 2.0).await;
     site.watch.until(site.relay_admin, connections, &["slow_handshake"], 1.0).await;
-    assert_eq!(site.watch.metric(site.relay_admin, connections, &["\"accepted\""]).await, 0.0);
+    let accepted = ["\"feed\"", "\"accepted\""];
+    assert_eq!(site.watch.metric(site.relay_admin, connections, &accepted).await, 0.0);
     assert_eq!(site.watch.metric(site.relay_admin, "ckf_leases_total", &["granted"]).await, 0.0);
     // Without any lane the router still serves, by load.
     assert!(site.complete(&prompt(1, 3)).await.is_some());
     assert_eq!(site.watch.metric(site.router_admin, "ckf_requests_total", &["by_load"]).await, 1.0);
 }
 
-fn files(site: &Site, name: &str) -> TlsFiles {
+pub(crate) fn files(site: &Site, name: &str) -> TlsFiles {
     let path = |file: String| site.folder.path().join(file);
     TlsFiles {
         ca: path("ca.pem".to_owned()),
@@ -114,23 +115,29 @@ impl proto::feed_server::Feed for Tamperer {
     }
 }
 
+/// Starts one between the site's relay and whoever connects to the port.
+pub(crate) async fn tamperer(site: &Site) -> u16 {
+    let upstream =
+        Link::grpc(&format!("https://{}", local(site.feed)), &files(site, "router"), KEEP_ALIVE);
+    let tamperer = Tamperer { upstream: upstream.unwrap(), damaged: Arc::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let tls = files(site, "relay").server().unwrap();
+    let incoming = accept_tls(listener, tls, 8, PATIENCE, Arc::default());
+    let service = proto::feed_server::FeedServer::new(tamperer);
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
+    );
+    port
+}
+
 /// A damaged frame on the current lease retires the lane, which comes back by a new lease.
 #[tokio::test]
 async fn a_garbage_frame_retires_the_lane_and_it_comes_back() {
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
     let _relay = site.relay("").await;
-    let upstream =
-        Link::grpc(&format!("https://{}", local(site.feed)), &files(&site, "router"), KEEP_ALIVE);
-    let tamperer = Tamperer { upstream: upstream.unwrap(), damaged: Arc::default() };
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let tls = files(&site, "relay").server().unwrap();
-    let incoming = accept_tls(listener, tls, 8, PATIENCE, Arc::default());
-    let service = proto::feed_server::FeedServer::new(tamperer);
-    tokio::spawn(
-        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
-    );
+    let port = tamperer(&site).await;
     let _router = site.router_of(site.folder.path(), &format!("https://{}", local(port)), "");
     site.watch.until(site.router_admin, "ckf_lane_retired_total", &["malformed"], 1.0).await;
     site.until_ready().await;

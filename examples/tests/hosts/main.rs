@@ -5,7 +5,11 @@
 mod demo;
 mod dynamo;
 mod faults;
+mod limits;
+mod listing;
 mod nats;
+mod nonsense;
+mod pools;
 mod site;
 mod sources;
 mod support;

@@ -1,7 +1,12 @@
 //! One pool, one NATS server, many routers.
 
+use std::time::Duration;
+
+use ckf_examples::hosts::identity::PoolNames;
+use ckf_examples::hosts::nats::{NatsAccess, connect, feed_subject, join_subject};
+
 use crate::site::{Site, prompt};
-use crate::support::{Process, args, local, nats_server, ports};
+use crate::support::{Process, args, certificates, local, nats_server, ports};
 
 /// Routers that come together share a snapshot, those that come late get one, and none of them costs
 /// the producer a lease or a copy of its own.
@@ -54,4 +59,86 @@ async fn late_joiners_share_snapshots_over_nats() {
     site.until_depth(&prompt(11, 3), 3).await;
     assert_eq!(site.lane("ckf_lane_total", "resync").await, 0.0);
     assert_eq!(site.lane("ckf_lane_total", "snapshot").await, 1.0);
+}
+
+/// A NATS server that wants certificates and a token: who has both gets frames, who lacks one gets
+/// nothing, and it is counted.
+#[tokio::test]
+async fn nats_over_tls_with_a_token_from_a_file() {
+    if !nats_server() {
+        return;
+    }
+    let site = Site::new(1);
+    let folder = site.folder.path();
+    let [nats] = ports();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let server = format!(
+        "-a 127.0.0.1 -p {nats} --auth the-token --tlsverify --tlscacert {} --tlscert {} --tlskey {}",
+        file("ca.pem"),
+        file("relay.pem"),
+        file("relay.key")
+    );
+    let _nats = Process::start("nats-server", "nats-server", &args(&server));
+    std::fs::write(file("token"), "the-token\n").unwrap();
+    std::fs::write(file("wrong"), "another\n").unwrap();
+    let url = format!("tls://{}", local(nats));
+    let _engine = site.engines[0].start().await;
+    let token = format!("--nats-token-file {}", file("token"));
+    let _relay = site.relay(&format!("--nats {url} {token}")).await;
+    let _router = site.router_of(folder, &url, &token);
+    site.until_ready().await;
+    site.complete(&prompt(1, 6)).await.unwrap();
+    site.until_depth(&prompt(1, 6), 6).await;
+
+    let stranger = certificates();
+    let wrong = format!("--nats-token-file {}", file("wrong"));
+    for (certificates, more) in [(stranger.path(), &token), (folder, &wrong), (folder, &"".into())]
+    {
+        let [front, router_admin] = ports();
+        let other = Site { front, router_admin, engines: site.engines.clone(), ..Site::new(0) };
+        let _outside = other.router_of(certificates, &url, more);
+        let nats = "ckf_nats_total";
+        other.watch.until(other.router_admin, nats, &["\"error\""], 1.0).await;
+        assert_eq!(other.watch.metric(other.router_admin, nats, &["\"connected\""]).await, 0.0);
+        assert_eq!(other.watch.metric(other.router_admin, "ckf_lane_ready", &[]).await, 0.0);
+        assert!(other.complete(&prompt(2, 2)).await.is_some(), "served by load");
+    }
+    assert_eq!(site.lane("ckf_lane_total", "resync").await, 0.0);
+}
+
+/// Anybody on the server can write to the subjects: garbage and requests that nobody meant change
+/// nothing for those who follow.
+#[tokio::test]
+async fn garbage_on_the_subjects_changes_nothing() {
+    if !nats_server() {
+        return;
+    }
+    let [nats] = ports();
+    let _nats =
+        Process::start("nats-server", "nats-server", &args(&format!("-a 127.0.0.1 -p {nats}")));
+    let url = format!("nats://{}", local(nats));
+    let site = Site::new(1);
+    let _engine = site.engines[0].start().await;
+    let relay = site.relay(&format!("--nats {url}")).await;
+    let router = site.router_of(site.folder.path(), &url, "");
+    site.until_ready().await;
+    let before = (relay.most_memory(), router.most_memory());
+    let names = PoolNames { model: "sim".into(), block_size: 16, pool: "default".into() };
+    let pool = names.pool_id(1);
+    let client = connect(&url, &NatsAccess::default(), Default::default()).await.unwrap();
+    for _ in 0..50 {
+        for subject in [feed_subject(&pool), join_subject(&pool)] {
+            for payload in [vec![], vec![0xA5; 100], b"CK".to_vec(), vec![0; 1 << 20]] {
+                client.publish(subject.clone(), payload.into()).await.unwrap();
+            }
+        }
+    }
+    client.flush().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    site.complete(&prompt(3, 5)).await.unwrap();
+    site.until_depth(&prompt(3, 5), 5).await;
+    assert_eq!(site.lane("ckf_lane_total", "snapshot").await, 1.0);
+    assert_eq!(site.watch.metric(site.relay_admin, "ckf_leases_total", &["granted"]).await, 1.0);
+    let grown = (relay.most_memory() - before.0).max(router.most_memory() - before.1);
+    assert!(grown < 200 << 20, "{grown} bytes more");
 }

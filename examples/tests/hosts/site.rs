@@ -23,6 +23,11 @@ impl Engine {
         Self { http, events, replay }
     }
 
+    /// Ports of its events and of its replay socket.
+    pub(crate) fn sockets(self) -> (u16, u16) {
+        (self.events, self.replay)
+    }
+
     pub(crate) async fn start(self) -> Process {
         let line = format!(
             "serve --listen {} --events {} --replay {}",

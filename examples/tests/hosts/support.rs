@@ -53,6 +53,15 @@ impl Process {
         assert!(status.is_ok_and(|status| status.success()), "kill -{name} {}", self.name);
     }
 
+    /// The most memory that it ever had at one time, in bytes.
+    pub(crate) fn most_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("a running process");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
     pub(crate) fn wait(mut self) -> bool {
         self.child.wait().is_ok_and(|status| status.success())
     }

@@ -7,6 +7,7 @@
 //!        --dc id=1,relay=https://127.0.0.1:7000,endpoint=http://127.0.0.1:9000
 //! ```
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +22,9 @@ use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
 use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::router::spec::DcSpec;
-use ckf_examples::hosts::router::{Dc, Endpoint, Router, RouterCounters, front, status};
+use ckf_examples::hosts::router::{
+    Dc, Endpoint, PoolRouter, RequestCounters, Router, RouterCounters, front, status,
+};
 use ckf_examples::hosts::source::spec::DEFAULT_POOL;
 use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
@@ -42,10 +45,11 @@ struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     shared: Shared,
-    /// A data center: id=N,relay=URL,endpoint=URL[,endpoint=URL...][,cost=BLOCKS]
+    /// A data center: id=N,relay=URL,endpoint=URL[,endpoint=URL...][,cost=BLOCKS][,pool=NAME]
     #[arg(long = "dc", required = true, value_name = "SPEC")]
-    dcs: Vec<DcSpec>,
-    /// Name of the pool, the same in all data centers.
+    dcs: Vec<String>,
+    /// Name of the pool of data centers that name none. With several pools, requests say which by
+    /// the name in `model`.
     #[arg(long, default_value = DEFAULT_POOL)]
     pool: String,
     /// Silence after which a lane is retired, in milliseconds; several heartbeats of the relays.
@@ -67,39 +71,60 @@ async fn run(args: Args) -> HostResult<()> {
     // What can be wrong with options shows before anything starts.
     let admin = TcpListener::bind(args.shared.admin).await.context("--admin")?;
     let listener = TcpListener::bind(args.listen).await.context("--listen")?;
-    let mut links = Vec::new();
-    for dc in &args.dcs {
-        links.push(link(&args.shared, &dc.relay, &counters).await.context(&dc.relay)?);
+    let mut specs: BTreeMap<String, Vec<DcSpec>> = BTreeMap::new();
+    for text in &args.dcs {
+        // Read here, and not by clap, which would repeat secrets that do not belong there.
+        let spec: DcSpec = text.parse().context("--dc")?;
+        specs.entry(spec.pool.clone().unwrap_or(args.pool.clone())).or_default().push(spec);
     }
-    let (domain, format) = agreed(&args, &links[0]).await?;
-    let manifest = args
-        .dcs
-        .iter()
-        .fold(Manifest::builder(domain, format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
-        .build()
-        .context("--dc")?;
-    log!("joins {}", manifest.provenance());
-    let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
-    let config = ConsumerConfig::default()
-        .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
-    let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
-
-    let lanes = args.dcs.iter().zip(sessions).zip(links);
-    let router = Arc::new(Router {
-        query,
-        dcs: lanes.map(|((spec, session), link)| start(spec, session, link, clock)).collect(),
-        block_size: args.shared.block_size.get() as usize,
-        counters,
-        client: http::client(Duration::from_secs(1)),
-        patience: Duration::from_millis(args.patience_ms),
-        clock,
-    });
+    let mut pools = Vec::new();
+    for (name, specs) in &specs {
+        let pool = pool(&args, name, specs, &counters, clock).await;
+        pools.push(Arc::new(pool.context(format_args!("pool {name}"))?));
+    }
+    let router = Arc::new(Router { pools, counters });
     let pages = status::routes(router.clone());
     tokio::spawn(http::serve(admin, pages, ADMIN_PLACES, router.counters.admin.clone()));
     log!("router listens on {}", args.listen);
     let accepts = router.counters.front.clone();
     http::serve(listener, front::routes(router), FRONT_PLACES, accepts).await;
     Ok(())
+}
+
+/// One pool: a consumer with a lane for each data center that has it.
+async fn pool(
+    args: &Args,
+    name: &str,
+    specs: &[DcSpec],
+    counters: &RouterCounters,
+    clock: Clock,
+) -> HostResult<PoolRouter> {
+    let mut links = Vec::new();
+    for spec in specs {
+        links.push(link(&args.shared, &spec.relay, counters).await.context(&spec.relay)?);
+    }
+    let (domain, format) = agreed(&args.shared, name, &links[0]).await?;
+    let manifest = specs
+        .iter()
+        .fold(Manifest::builder(domain, format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
+        .build()
+        .context("--dc")?;
+    log!("pool {name} joins {}", manifest.provenance());
+    let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
+    let config = ConsumerConfig::default()
+        .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
+    let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
+    let lanes = specs.iter().zip(sessions).zip(links);
+    Ok(PoolRouter {
+        name: name.to_owned(),
+        query,
+        dcs: lanes.map(|((spec, session), link)| start(spec, session, link, clock)).collect(),
+        block_size: args.shared.block_size.get() as usize,
+        counters: RequestCounters::default(),
+        client: http::client(Duration::from_secs(1)),
+        patience: Duration::from_millis(args.patience_ms),
+        clock,
+    })
 }
 
 /// Starts the task of one lane.
@@ -130,15 +155,18 @@ async fn link(shared: &Shared, relay: &str, counters: &RouterCounters) -> HostRe
 }
 
 /// What all relays must have in common: from flags, or, where the relays name it, from the first.
-async fn agreed(args: &Args, first: &Link) -> HostResult<(IndexerDomainId, Format)> {
-    let shared = &args.shared;
+async fn agreed(
+    shared: &Shared,
+    pool: &str,
+    first: &Link,
+) -> HostResult<(IndexerDomainId, Format)> {
     let Link::Dynamo(relay) = first else {
-        return Ok((shared.names(&args.pool).domain(), shared.format()?));
+        return Ok((shared.names(pool).domain(), shared.format()?));
     };
     loop {
         match relay.discover(&shared.model, shared.block_size.get()).await {
             Ok(found) => return Ok(found),
-            Err(error) => log!("{}: {error}", args.dcs[0].relay),
+            Err(error) => log!("pool {pool}: {error}"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -11,7 +11,7 @@ use futures::stream;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::{Endpoint, Router};
+use super::{Endpoint, PoolRouter};
 use crate::hosts::http::post;
 
 /// How long an endpoint that failed is tried last, in milliseconds.
@@ -21,7 +21,7 @@ const SHUN: u64 = 2000;
 pub type Candidate = (usize, usize);
 
 /// Tries the candidates in order until one begins an answer, and passes that on piece by piece.
-pub async fn forward(router: Arc<Router>, candidates: Vec<Candidate>, body: Bytes) -> Response {
+pub async fn forward(router: Arc<PoolRouter>, candidates: Vec<Candidate>, body: Bytes) -> Response {
     for (dc, endpoint) in shunned_last(&router, candidates) {
         let endpoint = router.dcs[dc].endpoints[endpoint].clone();
         let under_way = UnderWay::new(endpoint.clone());
@@ -45,7 +45,7 @@ pub async fn forward(router: Arc<Router>, candidates: Vec<Candidate>, body: Byte
 }
 
 /// Endpoints that failed a moment ago are the last resort, not gone.
-fn shunned_last(router: &Router, mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+fn shunned_last(router: &PoolRouter, mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     let now = router.clock.now().as_millis();
     candidates.sort_by_key(|&(dc, endpoint)| {
         router.dcs[dc].endpoints[endpoint].shunned_until.load(Ordering::Relaxed) > now
@@ -63,7 +63,7 @@ struct Begun {
 
 /// `None` when the endpoint refuses, fails, or is silent: before the first piece, all of that is
 /// still curable.
-async fn begin(router: &Router, endpoint: &Endpoint, body: Bytes) -> Option<Begun> {
+async fn begin(router: &PoolRouter, endpoint: &Endpoint, body: Bytes) -> Option<Begun> {
     let url = format!("{}/v1/completions", endpoint.url);
     let answer = post(&router.client, &url, body, router.patience).await.ok()?;
     let (head, mut rest) = answer.into_parts();
@@ -76,7 +76,7 @@ async fn begin(router: &Router, endpoint: &Endpoint, body: Bytes) -> Option<Begu
 }
 
 /// The next piece; `Some(None)` at the end, `None` when the answer breaks off or pauses too long.
-async fn piece(body: &mut Incoming, router: &Router) -> Option<Option<Bytes>> {
+async fn piece(body: &mut Incoming, router: &PoolRouter) -> Option<Option<Bytes>> {
     loop {
         match tokio::time::timeout(router.patience, body.frame()).await.ok()? {
             None => return Some(None),
@@ -90,7 +90,7 @@ async fn piece(body: &mut Incoming, router: &Router) -> Option<Option<Bytes>> {
 }
 
 impl Begun {
-    fn into_response(self, router: Arc<Router>, under_way: UnderWay) -> Response {
+    fn into_response(self, router: Arc<PoolRouter>, under_way: UnderWay) -> Response {
         let state = (Some(self.first), self.rest, router, under_way);
         let pieces = stream::unfold(state, |(first, mut rest, router, under_way)| async move {
             let data = match first {

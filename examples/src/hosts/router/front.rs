@@ -15,9 +15,9 @@ use ckf_protocol::Lane;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Router;
 use super::choose::{View, order, prefer};
 use super::forward::{Candidate, forward};
+use super::{PoolRouter, Router};
 use crate::hosts::http::read_body;
 
 /// Bytes of a request at most.
@@ -37,6 +37,7 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
 #[derive(Deserialize)]
 struct Prompt {
     prompt: Vec<u32>,
+    model: Option<String>,
 }
 
 /// Where a request goes, and why.
@@ -46,14 +47,28 @@ struct Plan {
     blocks: usize,
 }
 
-impl Router {
-    fn plan(&self, body: &[u8]) -> Result<Plan, StatusCode> {
-        let Prompt { prompt } = serde_json::from_slice(body).map_err(|_| {
-            self.counters.bad.up();
-            StatusCode::BAD_REQUEST
-        })?;
+/// A request, and the pool that it is for.
+struct Asked {
+    pool: Arc<PoolRouter>,
+    prompt: Vec<u32>,
+    body: Bytes,
+}
+
+async fn read(router: &Router, request: Request) -> Result<Asked, StatusCode> {
+    let asked = async {
+        let body = read_body(request, MAX_BODY).await?;
+        let Prompt { prompt, model } =
+            serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let pool = router.pool(model.as_deref()).ok_or(StatusCode::NOT_FOUND)?.clone();
+        Ok(Asked { pool, prompt, body })
+    };
+    asked.await.inspect_err(|_| router.counters.bad.up())
+}
+
+impl PoolRouter {
+    fn plan(&self, prompt: &[u32]) -> Plan {
         let blocks: Vec<BlockHash> =
-            Scope::default().block_hashes(&prompt, self.block_size).take(MAX_BLOCKS).collect();
+            Scope::default().block_hashes(prompt, self.block_size).take(MAX_BLOCKS).collect();
         let matches = self.query.find_prefix(&blocks);
         let view = |(lane, dc): (usize, &super::Dc)| View {
             depth: Lane::new(lane as u8)
@@ -71,7 +86,7 @@ impl Router {
             let urls = self.dcs[dc].endpoints.iter().map(|endpoint| endpoint.url.as_str());
             prefer(urls, conversation).into_iter().map(move |endpoint| (dc, endpoint))
         });
-        Ok(Plan { candidates: candidates.collect(), views, blocks: blocks.len() })
+        Plan { candidates: candidates.collect(), views, blocks: blocks.len() }
     }
 }
 
@@ -79,9 +94,9 @@ async fn complete(
     State(router): State<Arc<Router>>,
     request: Request,
 ) -> Result<Response, StatusCode> {
-    let body = body(&router, request).await?;
-    let plan = router.plan(&body)?;
-    let counters = &router.counters;
+    let Asked { pool, prompt, body } = read(&router, request).await?;
+    let plan = pool.plan(&prompt);
+    let counters = &pool.counters;
     if plan.views.iter().any(|view| view.depth.is_some()) {
         counters.by_depth.up();
     } else {
@@ -90,7 +105,7 @@ async fn complete(
     let depth = plan.candidates.first().and_then(|&(dc, _)| plan.views[dc].depth).unwrap_or(0);
     let class = (usize::BITS - depth.leading_zeros()) as usize;
     counters.depths[class.min(counters.depths.len() - 1)].up();
-    Ok(forward(router.clone(), plan.candidates, body).await)
+    Ok(forward(pool, plan.candidates, body).await)
 }
 
 /// Only says where and why.
@@ -98,20 +113,16 @@ async fn route(
     State(router): State<Arc<Router>>,
     request: Request,
 ) -> Result<Response, StatusCode> {
-    let body = body(&router, request).await?;
-    let plan = router.plan(&body)?;
+    let Asked { pool, prompt, .. } = read(&router, request).await?;
+    let plan = pool.plan(&prompt);
     let depths: BTreeMap<u64, Option<usize>> =
-        router.dcs.iter().zip(&plan.views).map(|(dc, view)| (dc.spec.id, view.depth)).collect();
+        pool.dcs.iter().zip(&plan.views).map(|(dc, view)| (dc.spec.id, view.depth)).collect();
     let first = plan.candidates.first().map(|&(dc, endpoint)| {
-        let dc = &router.dcs[dc];
+        let dc = &pool.dcs[dc];
         json!({ "dc": dc.spec.id, "endpoint": dc.endpoints[endpoint].url })
     });
     let why =
         if depths.values().any(Option::is_some) { "depth, load and cost" } else { "load and cost" };
-    let answer = json!({ "to": first, "why": why, "blocks": plan.blocks, "depths": depths });
+    let answer = json!({ "pool": pool.name, "to": first, "why": why, "blocks": plan.blocks, "depths": depths });
     Ok(Json(answer).into_response())
-}
-
-async fn body(router: &Router, request: Request) -> Result<Bytes, StatusCode> {
-    read_body(request, MAX_BODY).await.inspect_err(|_| router.counters.bad.up())
 }

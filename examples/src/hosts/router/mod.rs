@@ -72,15 +72,9 @@ impl Dc {
     }
 }
 
-/// What became of requests, and of connections.
+/// What became of requests.
 #[derive(Debug, Default)]
-pub struct RouterCounters {
-    /// Connections of clients.
-    pub front: Arc<AcceptCounters>,
-    /// Connections of operators.
-    pub admin: Arc<AcceptCounters>,
-    /// Connections to NATS servers.
-    pub nats: Arc<NatsCounters>,
+pub struct RequestCounters {
     /// Sent on by depth.
     pub by_depth: Counter,
     /// Sent on by load alone: no lane was ready.
@@ -91,15 +85,15 @@ pub struct RouterCounters {
     pub failed: Counter,
     /// Answers that broke off after they had begun.
     pub broken: Counter,
-    /// Requests that were not understood, or too large.
-    pub bad: Counter,
     /// Depths found for the data center that was chosen: 0, 1, 2-3, 4-7, and so on.
     pub depths: [Counter; 16],
 }
 
-/// All that a request needs.
+/// One pool: all that a request to it needs.
 #[derive(Debug)]
-pub struct Router {
+pub struct PoolRouter {
+    /// Its name.
+    pub name: String,
     /// The lanes.
     pub query: QueryHandle,
     /// The data centers, in the order of lanes.
@@ -107,11 +101,43 @@ pub struct Router {
     /// Tokens of one block.
     pub block_size: usize,
     /// What happened.
-    pub counters: RouterCounters,
+    pub counters: RequestCounters,
     /// For endpoints.
     pub client: HttpClient,
     /// How long an endpoint may take to begin an answer, or to go on with it.
     pub patience: std::time::Duration,
     /// The router's time.
     pub clock: Clock,
+}
+
+/// Connections of the whole process.
+#[derive(Debug, Default)]
+pub struct RouterCounters {
+    /// Of clients.
+    pub front: Arc<AcceptCounters>,
+    /// Of operators.
+    pub admin: Arc<AcceptCounters>,
+    /// To NATS servers.
+    pub nats: Arc<NatsCounters>,
+    /// Requests that were not understood, too large, or for no pool here.
+    pub bad: Counter,
+}
+
+/// The whole router.
+#[derive(Debug)]
+pub struct Router {
+    /// Its pools, at least one.
+    pub pools: Vec<Arc<PoolRouter>>,
+    /// What happened.
+    pub counters: RouterCounters,
+}
+
+impl Router {
+    /// The pool for requests that name this model. Where there is only one, it takes all.
+    pub fn pool(&self, model: Option<&str>) -> Option<&Arc<PoolRouter>> {
+        match &self.pools[..] {
+            [only] => Some(only),
+            pools => pools.iter().find(|pool| Some(pool.name.as_str()) == model),
+        }
+    }
 }

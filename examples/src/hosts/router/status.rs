@@ -7,11 +7,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Html;
 use axum::routing::get;
-use ckf_consumer::SessionState;
+use ckf_consumer::{SessionState, SessionStats};
+use ckf_protocol::Instant;
 
-use super::Router;
 use super::lane::LaneReport;
-use crate::hosts::metrics::Page;
+use super::{Dc, PoolRouter, Router};
+use crate::hosts::metrics::{Counter, Page};
 
 /// The pages, for the router's own network only.
 pub fn routes(router: Arc<Router>) -> axum::Router {
@@ -27,65 +28,88 @@ fn is_ready(report: &LaneReport) -> bool {
     report.state == Some(SessionState::Ready)
 }
 
-/// Ready with the first lane; before that, requests still go out, by load.
+/// Ready once each pool has a ready lane; before that, requests still go out, by load.
 async fn ready(State(router): State<Arc<Router>>) -> (StatusCode, String) {
-    let ready = router.dcs.iter().filter(|dc| is_ready(&dc.board.read())).count();
-    let status = if ready > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, format!("{ready} of {} lanes ready\n", router.dcs.len()))
+    let (mut text, mut status) = (String::new(), StatusCode::OK);
+    for pool in &router.pools {
+        let ready = pool.dcs.iter().filter(|dc| is_ready(&dc.board.read())).count();
+        if ready == 0 {
+            status = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        let _ = writeln!(text, "pool {}: {ready} of {} lanes ready", pool.name, pool.dcs.len());
+    }
+    (status, text)
 }
 
 /// The page reloads itself; it has no script and takes nothing from the request.
 async fn status(State(router): State<Arc<Router>>) -> Html<String> {
-    let now = router.clock.now();
-    let mut rows = String::new();
-    for (lane, dc) in router.dcs.iter().enumerate() {
-        let report = dc.board.read();
-        let age = report.heard.map_or("never".to_owned(), |heard| {
-            format!("{:.1} s", now.saturating_since(heard).get() as f64 / 1000.0)
-        });
-        let sequence = report.position.map_or("-".to_owned(), |(_, sequence)| sequence.to_string());
-        let failure = report.last_failure.map_or("-".to_owned(), |failure| format!("{failure:?}"));
-        let state = report.state.map_or("-".to_owned(), |state| format!("{state:?}"));
-        let class = if is_ready(&report) { "good" } else { "bad" };
-        let _ = write!(
-            rows,
-            "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}",
-            dc.spec.id,
-            report.stats.resyncs,
-            report.stats.deltas,
-            dc.in_flight(),
-            dc.answered.get(),
-            escape(&failure),
-        );
-    }
-    let counters = &router.counters;
-    let depths: Vec<u64> = counters.depths.iter().map(|counter| counter.get()).collect();
-    let most = depths.iter().copied().max().unwrap_or(0).max(1);
-    let mut bars = String::new();
-    for (class, &count) in depths.iter().enumerate() {
-        let (from, to) = if class == 0 { (0, 0) } else { (1 << (class - 1), (1u64 << class) - 1) };
-        let label = if from == to { from.to_string() } else { format!("{from}-{to}") };
-        let _ = write!(
-            bars,
-            "<tr><td>{label}<td>{count}<td><div class=bar style=\"width:{}px\"></div>",
-            count * 300 / most
-        );
-    }
-    Html(format!(
+    let mut page = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
-         <title>ckf router</title><style>{STYLE}</style><h1>ckf router</h1>\
-         <table><tr><th>lane<th>data center<th>state<th>sequence<th>last heard<th>resyncs<th>deltas\
-         <th>under way<th>answered<th>last failure{rows}</table>\
-         <h2>Requests</h2><p>by depth {} &middot; by load {} &middot; failovers {} &middot; \
-         failed {} &middot; broken {} &middot; bad {}</p>\
-         <h2>Depth where sent</h2><table><tr><th>blocks<th>requests<th>{bars}</table></html>",
+         <title>ckf router</title><style>{STYLE}</style><h1>ckf router</h1>"
+    );
+    for pool in &router.pools {
+        show_pool(&mut page, pool);
+    }
+    page.push_str("</html>");
+    Html(page)
+}
+
+fn show_pool(page: &mut String, pool: &PoolRouter) {
+    let _ = write!(
+        page,
+        "<h2>Pool {}</h2><table><tr><th>lane<th>data center<th>state<th>sequence<th>last heard\
+         <th>resyncs<th>deltas<th>under way<th>answered<th>last failure",
+        escape(&pool.name)
+    );
+    let now = pool.clock.now();
+    for (lane, dc) in pool.dcs.iter().enumerate() {
+        show_lane(page, lane, dc, now);
+    }
+    let counters = &pool.counters;
+    let _ = write!(
+        page,
+        "</table><p>Requests: by depth {} &middot; by load {} &middot; failovers {} &middot; \
+         failed {} &middot; broken {}</p>\
+         <table><tr><th>depth where sent<th>requests<th>",
         counters.by_depth.get(),
         counters.by_load.get(),
         counters.failovers.get(),
         counters.failed.get(),
         counters.broken.get(),
-        counters.bad.get(),
-    ))
+    );
+    let depths: Vec<u64> = counters.depths.iter().map(Counter::get).collect();
+    let most = depths.iter().copied().max().unwrap_or(0).max(1);
+    for (class, &count) in depths.iter().enumerate() {
+        let (from, to) = if class == 0 { (0, 0) } else { (1 << (class - 1), (1u64 << class) - 1) };
+        let label = if from == to { from.to_string() } else { format!("{from}-{to}") };
+        let width = u128::from(count) * 300 / u128::from(most);
+        let _ = write!(
+            page,
+            "<tr><td>{label}<td>{count}<td><div class=bar style=\"width:{width}px\"></div>"
+        );
+    }
+    page.push_str("</table>");
+}
+
+fn show_lane(page: &mut String, lane: usize, dc: &Dc, now: Instant) {
+    let report = dc.board.read();
+    let age = report.heard.map_or("never".to_owned(), |heard| {
+        format!("{:.1} s", now.saturating_since(heard).get() as f64 / 1000.0)
+    });
+    let sequence = report.position.map_or("-".to_owned(), |(_, sequence)| sequence.to_string());
+    let failure = report.last_failure.map_or("-".to_owned(), |failure| format!("{failure:?}"));
+    let state = report.state.map_or("-".to_owned(), |state| format!("{state:?}"));
+    let class = if is_ready(&report) { "good" } else { "bad" };
+    let _ = write!(
+        page,
+        "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        dc.spec.id,
+        report.stats.resyncs,
+        report.stats.deltas,
+        dc.in_flight(),
+        dc.answered.get(),
+        escape(&failure),
+    );
 }
 
 const STYLE: &str = "body{font:15px sans-serif;margin:2em}table{border-collapse:collapse}\
@@ -98,73 +122,86 @@ fn escape(text: &str) -> String {
 
 async fn metrics(State(router): State<Arc<Router>>) -> String {
     let mut page = Page::default();
-    let now = router.clock.now();
-    let reports: Vec<_> = router.dcs.iter().map(|dc| (dc, dc.board.read())).collect();
-    for (dc, report) in &reports {
-        let dc: [(&str, &dyn Display); 1] = [("dc", &dc.spec.id)];
-        page.gauge("ckf_lane_ready", &dc, u8::from(is_ready(report)));
+    let pools = || router.pools.iter().flat_map(|pool| pool.dcs.iter().map(move |dc| (pool, dc)));
+    let lanes: Vec<_> = pools().map(|(pool, dc)| (pool, dc, dc.board.read())).collect();
+    for (pool, dc, report) in &lanes {
+        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
+        page.gauge("ckf_lane_ready", &lane, u8::from(is_ready(report)));
+    }
+    for (pool, dc, report) in &lanes {
+        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
         if let Some((_, sequence)) = report.position {
-            page.gauge("ckf_lane_sequence", &dc, sequence);
+            page.gauge("ckf_lane_sequence", &lane, sequence);
         }
+    }
+    for (pool, dc, report) in &lanes {
+        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
         if let Some(heard) = report.heard {
-            page.gauge(
-                "ckf_lane_silent_seconds",
-                &dc,
-                now.saturating_since(heard).get() as f64 / 1000.0,
-            );
+            let silent = pool.clock.now().saturating_since(heard).get() as f64 / 1000.0;
+            page.gauge("ckf_lane_silent_seconds", &lane, silent);
         }
     }
-    for (dc, report) in &reports {
-        let (stats, failures) = (report.stats, report.stats.failures);
-        let mut many = |metric, key: &str, figures: &[(&str, u64)]| {
-            for (what, value) in figures {
-                page.counter(metric, &[("dc", &dc.spec.id), (key, what)], *value);
+    for (name, key, read) in LANE_COUNTERS {
+        for (pool, dc, report) in &lanes {
+            for (what, value) in read(&report.stats) {
+                let labels: [(&str, &dyn Display); 3] =
+                    [("pool", &pool.name), ("dc", &dc.spec.id), (key, &what)];
+                page.counter(name, &labels, value);
             }
-        };
-        many(
-            "ckf_lane_total",
-            "what",
-            &[
-                ("subscribe", stats.subscribes),
-                ("resync", stats.resyncs),
-                ("snapshot", stats.snapshots),
-                ("delta", stats.deltas),
-                ("heartbeat", stats.heartbeats),
-                ("byte", stats.bytes),
-                ("ignored", stats.ignored.total()),
-            ],
-        );
-        many(
-            "ckf_lane_retired_total",
-            "why",
-            &[
-                ("gap", failures.gap + failures.snapshot_gap),
-                ("malformed", failures.malformed),
-                ("identity", failures.identity),
-                ("digest", failures.digest),
-                ("by_producer", failures.by_producer),
-                ("rejected", failures.rejected),
-                ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
-                ("silence", failures.silence),
-                ("disconnected", failures.disconnected),
-            ],
-        );
-        many("ckf_answers_total", "result", &[("answered", dc.answered.get())]);
+        }
     }
-    let counters = &router.counters;
-    let requests = [
-        ("by_depth", &counters.by_depth),
-        ("by_load", &counters.by_load),
-        ("failover", &counters.failovers),
-        ("failed", &counters.failed),
-        ("broken", &counters.broken),
-        ("bad", &counters.bad),
-    ];
-    for (what, counter) in requests {
-        page.counter("ckf_requests_total", &[("what", &what)], counter.get());
+    for (pool, dc) in pools() {
+        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
+        page.counter("ckf_answers_total", &lane, dc.answered.get());
     }
-    counters.front.report(&mut page, "front");
-    counters.admin.report(&mut page, "admin");
-    counters.nats.report(&mut page);
+    for pool in &router.pools {
+        let counters = &pool.counters;
+        let requests = [
+            ("by_depth", &counters.by_depth),
+            ("by_load", &counters.by_load),
+            ("failover", &counters.failovers),
+            ("failed", &counters.failed),
+            ("broken", &counters.broken),
+        ];
+        for (what, counter) in requests {
+            let labels: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("what", &what)];
+            page.counter("ckf_requests_total", &labels, counter.get());
+        }
+    }
+    page.counter("ckf_bad_requests_total", &[], router.counters.bad.get());
+    router.counters.front.report(&mut page, "front");
+    router.counters.admin.report(&mut page, "admin");
+    router.counters.nats.report(&mut page);
     page.into_text()
 }
+
+type LaneCounter = (&'static str, &'static str, fn(&SessionStats) -> Vec<(&'static str, u64)>);
+
+/// Names, what tells the samples of one name apart, and their values.
+const LANE_COUNTERS: [LaneCounter; 2] = [
+    ("ckf_lane_total", "what", |stats| {
+        vec![
+            ("subscribe", stats.subscribes),
+            ("resync", stats.resyncs),
+            ("snapshot", stats.snapshots),
+            ("delta", stats.deltas),
+            ("heartbeat", stats.heartbeats),
+            ("byte", stats.bytes),
+            ("ignored", stats.ignored.total()),
+        ]
+    }),
+    ("ckf_lane_retired_total", "why", |stats| {
+        let failures = stats.failures;
+        vec![
+            ("gap", failures.gap + failures.snapshot_gap),
+            ("malformed", failures.malformed),
+            ("identity", failures.identity),
+            ("digest", failures.digest),
+            ("by_producer", failures.by_producer),
+            ("rejected", failures.rejected),
+            ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
+            ("silence", failures.silence),
+            ("disconnected", failures.disconnected),
+        ]
+    }),
+];
