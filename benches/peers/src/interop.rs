@@ -126,7 +126,7 @@ mod tests {
     fn producers_and_consumers_of_both_sides_agree() {
         for seed in 1..=4 {
             let report = run(seed, 300).unwrap();
-            assert!(report.batches > 1000 && report.removed_blocks > 5000, "{report}");
+            assert!(report.batches > 900 && report.removed_blocks > 5000, "{report}");
             assert!(report.found > 1000 && report.leases >= 20, "{report}");
             assert!(report.holed * 4 < report.depths_equal, "{report}");
         }

@@ -139,7 +139,7 @@ impl Lane {
     fn answered(&mut self, frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let Upstream::Ours(producer) = &mut self.upstream else { return Ok(Vec::new()) };
         match producer.handle_frame(LINK, frame, NOW) {
-            Request::Granted(_) | Request::Ignored(_) => {}
+            Request::Granted(_) | Request::Released(_) => {}
             answer => return Err(format!("our producer: {answer:?}")),
         }
         Ok(std::iter::from_fn(|| Some(producer.poll_frame(LINK, NOW)?.to_bytes())).collect())
@@ -250,7 +250,7 @@ impl Lane {
                 }
                 words.into_vec()
             }
-            Upstream::Ours(producer) => producer.pool().table().words().collect(),
+            Upstream::Ours(producer) => producer.pool().table().words().to_vec(),
         };
         let format = self.identity.format;
         for (bucket, &word) in words.iter().enumerate() {
