@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{RELAY, ports, shared};
+use crate::support::{RELAY, row, shared};
 
 /// Three data centers with three engines each, three relays, one router, the recorded trace; a relay
 /// and the router are killed half way. No request fails and all pictures agree in the end.
@@ -15,7 +15,7 @@ fn the_demo_converges_without_a_failed_request() {
     let demo = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/demo.sh"))
         .arg(trace)
         .env("CKF_BIN", Path::new(RELAY).parent().expect("a folder"))
-        .env("CKF_DEMO_PORT", base().to_string())
+        .env("CKF_DEMO_PORT", row(40).to_string())
         .output()
         .expect("the demo starts");
     let (out, log) = (String::from_utf8_lossy(&demo.stdout), String::from_utf8_lossy(&demo.stderr));
@@ -31,14 +31,4 @@ fn the_demo_converges_without_a_failed_request() {
     assert!(summaries[2]["retries"].as_u64() > Some(0), "{out}");
     assert_eq!(out.matches("120 depths equal").count(), 3, "{out}");
     assert!(started.elapsed() < Duration::from_secs(180));
-}
-
-/// The first of 40 ports that are free.
-fn base() -> u16 {
-    (0..100)
-        .map(|_| ports::<1>()[0].clamp(20_000, 60_000))
-        .find(|&base| {
-            (base..base + 40).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok())
-        })
-        .expect("40 free ports in a row")
 }

@@ -17,8 +17,8 @@ use prost::Message as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
+use tonic::{Code, Request, Response, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::support::{ENGINE, Process, RELAY, ROUTER, Watch, args, http, local, ports, shared};
@@ -29,6 +29,8 @@ struct Recording {
     catalog: Vec<proto::KvPoolCatalogUpdate>,
     subscribe: proto::SubscribeKvPoolRequest,
     updates: Vec<proto::FilterUpdate>,
+    readiness: Vec<proto::ServingReadinessUpdate>,
+    load: Vec<proto::KvPoolLoadUpdate>,
     about: Value,
 }
 
@@ -42,6 +44,8 @@ fn recording() -> Option<Recording> {
         catalog: Vec::new(),
         subscribe: Default::default(),
         updates: Vec::new(),
+        readiness: Vec::new(),
+        load: Vec::new(),
         about: serde_json::from_str(&about).unwrap(),
     };
     while let [kind, a, b, c, d, tail @ ..] = rest {
@@ -50,6 +54,8 @@ fn recording() -> Option<Recording> {
             1 => recording.info = proto::RelayInfo::decode(message).unwrap(),
             2 => recording.catalog.push(proto::KvPoolCatalogUpdate::decode(message).unwrap()),
             3 => recording.updates.push(proto::FilterUpdate::decode(message).unwrap()),
+            4 => recording.readiness.push(proto::ServingReadinessUpdate::decode(message).unwrap()),
+            5 => recording.load.push(proto::KvPoolLoadUpdate::decode(message).unwrap()),
             103 => recording.subscribe = proto::SubscribeKvPoolRequest::decode(message).unwrap(),
             _ => {}
         }
@@ -157,7 +163,20 @@ fn a_broken_stream_is_an_error_and_never_a_wrong_table() {
 }
 
 /// Plays the recorded session to whoever subscribes.
-struct Player(Arc<Recording>);
+struct Player {
+    recording: Arc<Recording>,
+    /// In place of the recorded readiness.
+    readiness: Option<tokio::sync::watch::Receiver<proto::ServingReadinessUpdate>>,
+}
+
+async fn serve(player: Player) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let service = proto::kv_event_relay_server::KvEventRelayServer::new(player);
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    port
+}
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -173,7 +192,7 @@ impl proto::kv_event_relay_server::KvEventRelay for Player {
         request: Request<proto::RelayInfoRequest>,
     ) -> Result<Response<proto::RelayInfo>, Status> {
         assert_eq!(request.get_ref().contract_marker, MARKER);
-        Ok(Response::new(self.0.info))
+        Ok(Response::new(self.recording.info))
     }
 
     type WatchKvPoolCatalogStream = Answers<proto::KvPoolCatalogUpdate>;
@@ -182,7 +201,7 @@ impl proto::kv_event_relay_server::KvEventRelay for Player {
         &self,
         _: Request<proto::WatchKvPoolCatalogRequest>,
     ) -> Result<Response<Self::WatchKvPoolCatalogStream>, Status> {
-        Ok(play(self.0.catalog.clone()))
+        Ok(play(self.recording.catalog.clone()))
     }
 
     type SubscribeKvPoolStream = Answers<proto::FilterUpdate>;
@@ -191,8 +210,66 @@ impl proto::kv_event_relay_server::KvEventRelay for Player {
         &self,
         request: Request<proto::SubscribeKvPoolRequest>,
     ) -> Result<Response<Self::SubscribeKvPoolStream>, Status> {
-        assert_eq!(request.get_ref().expected_producer, self.0.subscribe.expected_producer);
-        Ok(play(self.0.updates.clone()))
+        assert_eq!(request.get_ref().expected_producer, self.recording.subscribe.expected_producer);
+        Ok(play(self.recording.updates.clone()))
+    }
+
+    type SubscribeServingReadinessStream = Answers<proto::ServingReadinessUpdate>;
+
+    async fn subscribe_serving_readiness(
+        &self,
+        _: Request<proto::SubscribeServingReadinessRequest>,
+    ) -> Result<Response<Self::SubscribeServingReadinessStream>, Status> {
+        Ok(match self.readiness.clone() {
+            Some(updates) => Response::new(Box::pin(WatchStream::new(updates).map(Ok))),
+            None => play(self.recording.readiness.clone()),
+        })
+    }
+
+    type SubscribeKvPoolLoadStream = Answers<proto::KvPoolLoadUpdate>;
+
+    async fn subscribe_kv_pool_load(
+        &self,
+        _: Request<proto::SubscribeKvPoolLoadRequest>,
+    ) -> Result<Response<Self::SubscribeKvPoolLoadStream>, Status> {
+        Ok(play(self.recording.load.clone()))
+    }
+}
+
+/// A router's picture of readiness and load, and what changes it.
+#[tokio::test]
+async fn readiness_and_load_of_a_pool_are_followed() {
+    let Some(recording) = recording() else { return };
+    let pool = identity(recording.subscribe.expected_producer.as_ref().unwrap()).unwrap().pool;
+    let (updates, answers) = tokio::sync::watch::channel(recording.readiness[0].clone());
+    let full = recording.load.last().unwrap().clone();
+    let kv = (full.pools[0].kv_used_blocks, full.pools[0].total_kv_blocks);
+    let port = serve(Player { recording: Arc::new(recording), readiness: Some(answers) }).await;
+    let (_router, listen, admin) = router(port, 1, pool.dc.get(), "meta/llama");
+    let watch = Watch::new();
+    watch.until(admin, "ckf_dc_serving", &[], 1.0).await;
+    watch.until(admin, "ckf_dc_kv_blocks", &["\"used\""], kv.0 as f64).await;
+    watch.until(admin, "ckf_dc_kv_blocks", &["\"total\""], kv.1 as f64).await;
+    let to = async || {
+        let answer = watch.post(listen, "/v1/route", &json!({ "prompt": [1, 2, 3] })).await;
+        answer.unwrap()["to"]["dc"].clone()
+    };
+    assert_eq!(to().await, pool.dc.get());
+    // Whatever the filter says: what cannot be used gets nothing.
+    for (state, closed) in [
+        (proto::ServingReadinessState::Unavailable, true),
+        (proto::ServingReadinessState::Ready, false),
+        (proto::ServingReadinessState::Unavailable, true),
+        (proto::ServingReadinessState::Unknown, false),
+    ] {
+        updates.send_modify(|update| update.entries[0].state = state.into());
+        for _ in 0..200 {
+            if to().await.is_null() == closed {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(to().await.is_null(), closed, "{state:?}");
     }
 }
 
@@ -218,11 +295,7 @@ fn router(relay: u16, engine: u16, dc: u64, model: &str) -> (Process, u16, u16) 
 async fn the_router_reads_a_dynamo_relay() {
     let Some(recording) = recording() else { return };
     let recording = Arc::new(recording);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let service = proto::kv_event_relay_server::KvEventRelayServer::new(Player(recording.clone()));
-    let server = tonic::transport::Server::builder().add_service(service);
-    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+    let port = serve(Player { recording: recording.clone(), readiness: None }).await;
 
     let pool = recording.catalog.last().unwrap().snapshot.as_ref().unwrap().pools[0].clone();
     let dc = identity(pool.producer.as_ref().unwrap()).unwrap().pool.dc;
@@ -262,6 +335,8 @@ async fn our_relay_serves_the_contract() {
     let (_router, front, router_admin) = router(listen, engine, 9, "sim");
     watch.until(router_admin, "ckf_lane_ready", &[], 1.0).await;
     drive_and_verify(&trace, front, engine, 0).await;
+    watch.until(router_admin, "ckf_dc_serving", &[], 1.0).await;
+    the_streams_keep_their_rules(listen).await;
     // A new incarnation is another producer: the router finds it through the catalog.
     relay.kill();
     let _relay = Process::start("relay", RELAY, &args(&relay_args));
@@ -269,6 +344,51 @@ async fn our_relay_serves_the_contract() {
     drive_and_verify(&trace, front, engine, 100).await;
     assert!(watch.metric(router_admin, "ckf_lane_total", &["\"snapshot\""]).await >= 2.0);
     assert!(watch.metric(router_admin, "ckf_lane_retired_total", &["\"digest\""]).await == 0.0);
+}
+
+/// Readiness and load of our relay; requests that make no sense, and the reasons they get.
+async fn the_streams_keep_their_rules(relay: u16) {
+    let channel = tonic::transport::Channel::from_shared(http(relay, "")).unwrap();
+    let mut client = proto::kv_event_relay_client::KvEventRelayClient::new(channel.connect_lazy());
+    let (subscriber_id, contract_marker) = ("test".to_owned(), MARKER);
+    let request = proto::SubscribeServingReadinessRequest { subscriber_id, contract_marker };
+    let mut updates =
+        client.subscribe_serving_readiness(request.clone()).await.unwrap().into_inner();
+    let update = updates.message().await.unwrap().unwrap();
+    assert_eq!(update.entries.len(), 1);
+    assert_eq!(update.entries[0].state(), proto::ServingReadinessState::Ready);
+    assert_eq!(
+        update.entries[0].present_roles().collect::<Vec<_>>(),
+        [proto::WorkerRole::Aggregated]
+    );
+
+    let (subscriber_id, contract_marker) = ("test".to_owned(), MARKER);
+    let load = proto::SubscribeKvPoolLoadRequest { subscriber_id, contract_marker };
+    let mut windows = client.subscribe_kv_pool_load(load).await.unwrap().into_inner();
+    let mut last = windows.message().await.unwrap().unwrap();
+    for _ in 0..2 {
+        let window = windows.message().await.unwrap().unwrap();
+        assert!(window.window_sequence > last.window_sequence);
+        assert_eq!((window.window_ms, window.pools.len()), (1000, 1));
+        assert!(window.pools[0].kv_used_blocks > 0);
+        assert_eq!((window.pools[0].total_kv_blocks, window.pools[0].kv_expected_ranks), (0, 1));
+        last = window;
+    }
+
+    let reason = |status: Status| {
+        let reason = status.metadata().get("kv-relay-error-reason").cloned();
+        (status.code(), reason.and_then(|reason| Some(reason.to_str().ok()?.to_owned())))
+    };
+    let invalid = Some("RELAY_ERROR_REASON_INVALID_REQUEST".to_owned());
+    for subscriber_id in ["".to_owned(), "x".repeat(129), "a\nb".to_owned()] {
+        let bad = proto::SubscribeServingReadinessRequest { subscriber_id, ..request.clone() };
+        let status = client.subscribe_serving_readiness(bad).await.unwrap_err();
+        assert_eq!(reason(status), (Code::InvalidArgument, invalid.clone()));
+    }
+    let foreign = proto::SubscribeServingReadinessRequest { contract_marker: 1, ..request };
+    let status = client.subscribe_serving_readiness(foreign).await.unwrap_err();
+    let mismatch = "RELAY_ERROR_REASON_CONTRACT_MISMATCH".to_owned();
+    assert_eq!(reason(status), (Code::FailedPrecondition, Some(mismatch)));
 }
 
 async fn drive_and_verify(trace: &Path, front: u16, engine: u16, skip: usize) {

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use ckf_examples::hosts::certs;
@@ -80,10 +81,25 @@ pub(crate) fn line(reader: &mut impl BufRead) -> String {
     line.trim().to_owned()
 }
 
-/// Addresses that are free now. Kept bound until all are known, so that they differ.
+/// Ports that are free now, and that no connection is given as its own end: those are above.
 pub(crate) fn ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|listener| listener.local_addr().expect("bound").port())
+    let first = row(N);
+    std::array::from_fn(|i| first + i as u16)
+}
+
+/// The first of so many free ports in a row. No two calls give the same ones.
+pub(crate) fn row(len: usize) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Runs that follow each other closely start at different places.
+    let start = 10_000 + (std::process::id() % 100) as u16 * 100;
+    for _ in 0..1000 {
+        let first = start + NEXT.fetch_add(len as u16, Ordering::Relaxed) % 10_000;
+        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (first..first + len as u16).all(free) {
+            return first;
+        }
+    }
+    panic!("no {len} free ports in a row")
 }
 
 pub(crate) fn local(port: u16) -> String {

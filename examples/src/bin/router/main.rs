@@ -17,6 +17,7 @@ use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, SessionConfig, Session
 use ckf_core::Format;
 use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
+use ckf_examples::hosts::dynamo::watch::{self, ServingBoard};
 use ckf_examples::hosts::nats::bind::NatsLink;
 use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
@@ -28,7 +29,7 @@ use ckf_examples::hosts::router::{
 use ckf_examples::hosts::source::spec::DEFAULT_POOL;
 use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
-use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis};
+use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis, PoolId};
 use clap::Parser;
 use tokio::net::TcpListener;
 
@@ -115,10 +116,14 @@ async fn pool(
         .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
     let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
     let lanes = specs.iter().zip(sessions).zip(links);
+    let lanes = lanes.map(|((spec, session), link)| {
+        let pool = PoolId { domain, dc: DcId::new(spec.id) };
+        start(spec, session, link, pool, clock)
+    });
     Ok(PoolRouter {
         name: name.to_owned(),
         query,
-        dcs: lanes.map(|((spec, session), link)| start(spec, session, link, clock)).collect(),
+        dcs: lanes.collect(),
         block_size: args.shared.block_size.get() as usize,
         counters: RequestCounters::default(),
         client: http::client(Duration::from_secs(1)),
@@ -127,14 +132,19 @@ async fn pool(
     })
 }
 
-/// Starts the task of one lane.
-fn start(spec: &DcSpec, session: LaneSession, link: Link, clock: Clock) -> Dc {
+/// Starts the tasks of one lane.
+fn start(spec: &DcSpec, session: LaneSession, link: Link, pool: PoolId, clock: Clock) -> Dc {
     let board = Arc::new(LaneBoard::default());
-    tokio::spawn(lane::run(session, DcId::new(spec.id), link, clock, board.clone()));
+    let serving = Arc::new(ServingBoard::default());
+    if let Link::Dynamo(link) = &link {
+        tokio::spawn(watch::watch(link.clone(), pool, serving.clone()));
+    }
+    tokio::spawn(lane::run(session, pool.dc, link, clock, board.clone()));
     Dc {
         endpoints: spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url))).collect(),
         spec: spec.clone(),
         board,
+        serving,
         answered: Default::default(),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ckf_core::Format;
 use ckf_protocol::{IndexerDomainId, Limits, Message, PoolId, decode};
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::time::timeout;
 use tonic::transport::Channel;
 
@@ -68,6 +68,39 @@ impl DynamoLink {
             let over = std::mem::replace(failed, frame.is_err());
             std::future::ready((!over).then_some(frame))
         })))
+    }
+
+    /// Which pools can be used, from now on.
+    ///
+    /// # Errors
+    /// No connection, or a relay without this stream.
+    pub async fn readiness(
+        &self,
+    ) -> HostResult<impl Stream<Item = HostResult<proto::ServingReadinessUpdate>> + Unpin + use<>>
+    {
+        let request = proto::SubscribeServingReadinessRequest {
+            subscriber_id: self.subscriber.clone(),
+            contract_marker: MARKER,
+        };
+        let mut client = self.client.clone();
+        let answer = timeout(OPEN, client.subscribe_serving_readiness(request)).await??;
+        Ok(answer.into_inner().map_err(Into::into))
+    }
+
+    /// How full the caches of pools are, from now on.
+    ///
+    /// # Errors
+    /// No connection, or a relay without this stream.
+    pub async fn load(
+        &self,
+    ) -> HostResult<impl Stream<Item = HostResult<proto::KvPoolLoadUpdate>> + Unpin + use<>> {
+        let request = proto::SubscribeKvPoolLoadRequest {
+            subscriber_id: self.subscriber.clone(),
+            contract_marker: MARKER,
+        };
+        let mut client = self.client.clone();
+        let answer = timeout(OPEN, client.subscribe_kv_pool_load(request)).await??;
+        Ok(answer.into_inner().map_err(Into::into))
     }
 
     /// The domain and format of the relay's pool for this model and block size.

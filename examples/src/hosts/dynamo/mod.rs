@@ -7,13 +7,19 @@
 //!
 //! - [`cbi1`]: the payload of filter updates;
 //! - [`import`], [`client`]: their updates to our frames, for routers;
-//! - [`export`], [`serve`]: our frames to their updates, for relays.
+//! - [`watch`]: what relays say of readiness and load, for routers;
+//! - [`export`], `hub`, [`serve`]: our frames to their updates, for relays;
+//! - `serving`: readiness and load of our pools.
 
 pub mod cbi1;
 pub mod client;
 pub mod export;
+mod hub;
 pub mod import;
+mod reason;
 pub mod serve;
+mod serving;
+pub mod watch;
 
 use ckf_core::{Format, Indexing};
 use ckf_protocol::{
@@ -74,16 +80,15 @@ const fn missing(field: &'static str) -> ContractError {
     ContractError::Field { field }
 }
 
-/// A producer's identity, from theirs.
+/// A pool's identity, from theirs.
 ///
 /// # Errors
 /// [`ContractError::Field`] for anything that is missing or that we do not know.
-pub fn identity(theirs: &proto::ProducerIdentity) -> Result<ProducerIdentity, ContractError> {
-    let pool = theirs.pool_id.as_ref().ok_or(missing("pool_id"))?;
-    if pool.identity_version != 1 {
+pub fn pool_id(theirs: &proto::KvPoolId) -> Result<PoolId, ContractError> {
+    if theirs.identity_version != 1 {
         return Err(missing("identity_version"));
     }
-    let domain = pool.indexer_domain.as_ref().ok_or(missing("indexer_domain"))?;
+    let domain = theirs.indexer_domain.as_ref().ok_or(missing("indexer_domain"))?;
     let half = |half: &Option<proto::DigestIdentity>, field| {
         let half = half.as_ref().ok_or(missing(field))?;
         let source = match half.source() {
@@ -94,18 +99,27 @@ pub fn identity(theirs: &proto::ProducerIdentity) -> Result<ProducerIdentity, Co
         let digest = half.digest.as_ref().try_into().map_err(|_| missing(field))?;
         Ok(IdentityHalf { digest, source })
     };
+    Ok(PoolId {
+        domain: IndexerDomainId {
+            cache_semantics: half(&domain.cache_semantics, "cache_semantics")?,
+            routing_scope: half(&domain.routing_scope, "routing_scope")?,
+        },
+        dc: DcId::new(theirs.dc_id),
+    })
+}
+
+/// A producer's identity, from theirs.
+///
+/// # Errors
+/// [`ContractError::Field`] for anything that is missing or that we do not know.
+pub fn identity(theirs: &proto::ProducerIdentity) -> Result<ProducerIdentity, ContractError> {
+    let pool = pool_id(theirs.pool_id.as_ref().ok_or(missing("pool_id"))?)?;
     let format = theirs.ckf_format.as_ref().ok_or(missing("ckf_format"))?;
     if (format.format_version, format.fingerprint_bits, format.slots_per_bucket) != (1, 16, 4) {
         return Err(missing("ckf_format"));
     }
     Ok(ProducerIdentity {
-        pool: PoolId {
-            domain: IndexerDomainId {
-                cache_semantics: half(&domain.cache_semantics, "cache_semantics")?,
-                routing_scope: half(&domain.routing_scope, "routing_scope")?,
-            },
-            dc: DcId::new(pool.dc_id),
-        },
+        pool,
         incarnation: Incarnation::new(theirs.producer_incarnation),
         layout: LayoutGeneration::new(theirs.layout_generation)
             .ok_or(missing("layout_generation"))?,
@@ -119,23 +133,8 @@ pub fn to_identity(ours: &ProducerIdentity) -> Option<proto::ProducerIdentity> {
     if ours.format.indexing() != Indexing::PowerOfTwo {
         return None;
     }
-    let half = |half: &IdentityHalf| {
-        let source = match half.source {
-            IdentitySource::DefaultDerived => proto::IdentitySource::DefaultDerived,
-            IdentitySource::Explicit => proto::IdentitySource::Explicit,
-        };
-        Some(proto::DigestIdentity { digest: half.digest.to_vec().into(), source: source.into() })
-    };
-    let domain = &ours.pool.domain;
     Some(proto::ProducerIdentity {
-        pool_id: Some(proto::KvPoolId {
-            identity_version: 1,
-            indexer_domain: Some(proto::IndexerDomainId {
-                cache_semantics: half(&domain.cache_semantics),
-                routing_scope: half(&domain.routing_scope),
-            }),
-            dc_id: ours.pool.dc.get(),
-        }),
+        pool_id: Some(to_pool_id(&ours.pool)),
         producer_incarnation: ours.incarnation.get(),
         layout_generation: ours.layout.get(),
         ckf_format: Some(proto::CkfFormat {
@@ -146,6 +145,25 @@ pub fn to_identity(ours: &ProducerIdentity) -> Option<proto::ProducerIdentity> {
             slots_per_bucket: u32::from(Format::SLOTS),
         }),
     })
+}
+
+/// A pool's identity, to theirs.
+pub fn to_pool_id(ours: &PoolId) -> proto::KvPoolId {
+    let half = |half: &IdentityHalf| {
+        let source = match half.source {
+            IdentitySource::DefaultDerived => proto::IdentitySource::DefaultDerived,
+            IdentitySource::Explicit => proto::IdentitySource::Explicit,
+        };
+        Some(proto::DigestIdentity { digest: half.digest.to_vec().into(), source: source.into() })
+    };
+    proto::KvPoolId {
+        identity_version: 1,
+        indexer_domain: Some(proto::IndexerDomainId {
+            cache_semantics: half(&ours.domain.cache_semantics),
+            routing_scope: half(&ours.domain.routing_scope),
+        }),
+        dc_id: ours.dc.get(),
+    }
 }
 
 /// The format that Dynamo gives a filter for so many blocks.

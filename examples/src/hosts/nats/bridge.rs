@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{feed_subject, join_subject};
-use crate::hosts::relay::pool::PoolHandle;
+use crate::hosts::relay::pool::{PoolHandle, next_frame};
 use crate::hosts::{HostResult, draw};
 
 /// Shortest time from the end of one round to the start of the next: who joins meanwhile waits for
@@ -70,7 +70,7 @@ impl Bridge {
                         self.client.publish(reply, refusal.unwrap_or_default()).await?;
                     }
                 }
-                frame = next(&mut self.live) => match frame {
+                frame = next_frame(&mut self.live) => match frame {
                     Some(frame) => self.publish(frame).await?,
                     // Who followed this lease needs another one to go on.
                     None => {
@@ -119,7 +119,7 @@ impl Bridge {
             },
         };
         let frame = subscribe.to_frame().to_bytes().into();
-        let mut fresh = self.pool.open(frame).await.ok_or("the pool ended")?;
+        let Some(mut fresh) = self.pool.open_ready(frame).await else { return Ok(()) };
         let Some(first) = self.receive(&mut fresh).await else { return Ok(()) };
         let Ok(Message::SnapshotBegin(begin)) = decode(&first, &Limits::default()) else {
             return Ok(());
@@ -159,13 +159,6 @@ impl Bridge {
             _ => {}
         }
         Ok(self.client.publish(feed_subject(&self.pool.plan.id), frame).await?)
-    }
-}
-
-async fn next(live: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
-    match live {
-        Some(frames) => frames.recv().await,
-        None => std::future::pending().await,
     }
 }
 

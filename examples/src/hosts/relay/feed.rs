@@ -124,12 +124,10 @@ impl proto::feed_server::Feed for FeedService {
         // A pool that is not here: any producer refuses it in the words of the protocol.
         let handle = self.pools.iter().find(|handle| handle.plan.id == pool);
         let handle = handle.or(self.pools.first()).ok_or(Status::unavailable("no pools"))?;
-        let report = handle.report().await.ok_or(Status::unavailable("pool ended"))?;
-        if report.readiness.ready.is_none() {
+        let Some(frames) = handle.open_ready(frame).await else {
             self.counters.unready.up();
             return Err(Status::unavailable("the pool's sources are not ready"));
-        }
-        let frames = handle.open(frame).await.ok_or(Status::unavailable("pool ended"))?;
+        };
         self.counters.opened.up();
         Ok(Response::new(FrameStream { frames, wake: handle.wake.clone() }))
     }

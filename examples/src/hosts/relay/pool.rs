@@ -114,11 +114,26 @@ impl PoolHandle {
         report.await.ok()
     }
 
+    /// [`open`](Self::open), but not before the pool's sources have told enough: an empty table must
+    /// not pass for an empty data center.
+    pub async fn open_ready(&self, frame: Bytes) -> Option<mpsc::Receiver<Bytes>> {
+        self.report().await?.readiness.ready?;
+        self.open(frame).await
+    }
+
     /// Opens a link with a subscriber's first frame; `None` when the pool's task has ended.
     pub async fn open(&self, frame: Bytes) -> Option<mpsc::Receiver<Bytes>> {
         let (answer, link) = oneshot::channel();
         self.input.send(PoolInput::Open(frame, answer)).await.ok()?;
         link.await.ok()
+    }
+}
+
+/// The next frame of a link that there may not be; without one, never.
+pub async fn next_frame(link: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
+    match link {
+        Some(frames) => frames.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -18,6 +18,8 @@ pub struct View {
     pub endpoints: usize,
     /// What sending a request there costs, in blocks.
     pub cost: f64,
+    /// Whether it may be used at all.
+    pub serving: bool,
 }
 
 impl View {
@@ -28,9 +30,9 @@ impl View {
     }
 }
 
-/// The data centers, best first; equal ones in the order given.
+/// The data centers that may be used, best first; equal ones in the order given.
 pub fn order(views: &[View], blocks: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..views.len()).collect();
+    let mut order: Vec<usize> = (0..views.len()).filter(|&dc| views[dc].serving).collect();
     let score = |&dc: &usize| views[dc].score(blocks);
     order.sort_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal));
     order
@@ -52,7 +54,8 @@ pub fn prefer<'a>(urls: impl Iterator<Item = &'a str>, conversation: u64) -> Vec
 mod tests {
     use super::*;
 
-    const IDLE: View = View { depth: Some(0), in_flight: 0, endpoints: 1, cost: 0.0 };
+    const IDLE: View =
+        View { depth: Some(0), in_flight: 0, endpoints: 1, cost: 0.0, serving: true };
 
     #[test]
     fn depth_load_and_cost_are_weighed_in_blocks() {
@@ -61,6 +64,7 @@ mod tests {
         assert_eq!(order(&[IDLE, View { in_flight: 8, ..deep }], 40), [0, 1], "deep but busy");
         assert_eq!(order(&[IDLE, View { in_flight: 8, endpoints: 2, ..deep }], 40), [1, 0]);
         assert_eq!(order(&[IDLE, View { cost: 31.0, ..deep }], 40), [0, 1], "deep but far");
+        assert_eq!(order(&[IDLE, View { serving: false, ..deep }], 40), [0], "deep but closed");
         assert_eq!(order(&[deep, View { depth: Some(99), ..IDLE }], 20), [0, 1], "deep enough");
     }
 

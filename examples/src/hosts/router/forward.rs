@@ -22,6 +22,7 @@ pub type Candidate = (usize, usize);
 
 /// Tries the candidates in order until one begins an answer, and passes that on piece by piece.
 pub async fn forward(router: Arc<PoolRouter>, candidates: Vec<Candidate>, body: Bytes) -> Response {
+    let nobody = candidates.is_empty();
     for (dc, endpoint) in shunned_last(&router, candidates) {
         let endpoint = router.dcs[dc].endpoints[endpoint].clone();
         let under_way = UnderWay::new(endpoint.clone());
@@ -41,6 +42,10 @@ pub async fn forward(router: Arc<PoolRouter>, candidates: Vec<Candidate>, body: 
         }
     }
     router.counters.failed.up();
+    if nobody {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no data center serves this now\n")
+            .into_response();
+    }
     (StatusCode::BAD_GATEWAY, "no endpoint answers\n").into_response()
 }
 

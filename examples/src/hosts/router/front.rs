@@ -78,6 +78,7 @@ impl PoolRouter {
             in_flight: dc.in_flight(),
             endpoints: dc.endpoints.len(),
             cost: dc.spec.cost,
+            serving: dc.serving.read().ready != Some(false),
         };
         let views: Vec<View> = self.dcs.iter().enumerate().map(view).collect();
         // The second block tells conversations apart where the first one is a common preamble.

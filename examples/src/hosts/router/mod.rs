@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ckf_consumer::QueryHandle;
 
 use super::clock::Clock;
+use super::dynamo::watch::ServingBoard;
 use super::http::HttpClient;
 use super::listen::AcceptCounters;
 use super::metrics::Counter;
@@ -61,6 +62,8 @@ pub struct Dc {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// What its lane is doing.
     pub board: Arc<LaneBoard>,
+    /// What its relay says beside the filter; nothing, where the protocol has no words for it.
+    pub serving: Arc<ServingBoard>,
     /// Requests that it answered.
     pub answered: Counter,
 }

@@ -141,6 +141,21 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
             page.gauge("ckf_lane_silent_seconds", &lane, silent);
         }
     }
+    for (pool, dc) in pools() {
+        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
+        if let Some(serving) = dc.serving.read().ready {
+            page.gauge("ckf_dc_serving", &lane, u8::from(serving));
+        }
+    }
+    for (pool, dc) in pools() {
+        if let Some((used, total)) = dc.serving.read().kv {
+            for (what, blocks) in [("used", used), ("total", total)] {
+                let labels: [(&str, &dyn Display); 3] =
+                    [("pool", &pool.name), ("dc", &dc.spec.id), ("what", &what)];
+                page.gauge("ckf_dc_kv_blocks", &labels, blocks);
+            }
+        }
+    }
     for (name, key, read) in LANE_COUNTERS {
         for (pool, dc, report) in &lanes {
             for (what, value) in read(&report.stats) {
