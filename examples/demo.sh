@@ -7,7 +7,7 @@
 #   examples/demo.sh [TRACE]
 #
 # CKF_BIN: folder with the programs (built when unset). CKF_DEMO_PORT: first of 40 ports.
-# CKF_DEMO_REQUESTS: requests in each of the three parts.
+# CKF_DEMO_REQUESTS: requests in each of the three parts. CKF_DEMO_STAY=1: goes on running at the end.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trace=${1:-${CKF_SHARED:-$here/../../shared}/data/traces/mooncake_fast25_conversation.jsonl}
@@ -17,11 +17,11 @@ if [ -z "${CKF_BIN:-}" ]; then
     cargo build --release --manifest-path "$here/Cargo.toml" --features hosts --bins
     CKF_BIN=${CARGO_TARGET_DIR:-$here/../target}/release
 fi
+[ -r "$trace" ] || { echo "no trace at $trace: name one as the argument" >&2; exit 1; }
 work=$(mktemp -d)
 declare -A process
 cleanup() {
     for name in "${!process[@]}"; do kill -9 "${process[$name]}" 2>/dev/null || true; done
-    wait 2>/dev/null || true
     rm -rf "$work"
 }
 trap cleanup EXIT
@@ -30,10 +30,12 @@ start() { # NAME PROGRAM ARGS...
     shift 2
     "$CKF_BIN/$program" "$@" 2>>"$work/$name.log" &
     process[$name]=$!
+    # The shell shall not comment on its end.
+    disown
 }
 kill_hard() {
     kill -9 "${process[$1]}"
-    wait "${process[$1]}" 2>/dev/null || true
+    while kill -0 "${process[$1]}" 2>/dev/null; do sleep 0.05; done
 }
 ready() { # PORT: waits for /readyz
     for _ in $(seq 200); do
@@ -82,20 +84,27 @@ router
 ready $((port + 4))
 
 url=(--router "http://127.0.0.1:$port" --trace "$trace")
-drive() { "$CKF_BIN/engine-sim" drive "${url[@]}" --requests "$requests" --skip "$1"; }
-verify() { "$CKF_BIN/engine-sim" verify "${url[@]}" --requests 40 --skip "$1" "${engines[@]}"; }
+drive() { # SKIP: sends the next requests of the trace through the router
+    "$CKF_BIN/engine-sim" drive "${url[@]}" --requests "$requests" --skip "$1"
+}
+verify() { # SKIP: compares the router's depths with what the engines hold
+    "$CKF_BIN/engine-sim" verify "${url[@]}" --requests 40 --skip "$1" "${engines[@]}"
+}
 
-echo "== all there"
+echo "status page: http://127.0.0.1:$((port + 4))/status"
+echo "== $requests requests, all processes there"
 drive 0
 verify 0
-echo "== relay of data center 2 killed under way"
-(sleep 0.3; kill -9 "${process[relay.2]}") &
-drive "$requests"
-wait "${process[relay.2]}" 2>/dev/null || true
+echo "== $requests requests, the relay of data center 2 killed under way and started again"
+drive "$requests" &
+driver=$!
+sleep 0.3
+kill_hard relay.2
+wait "$driver"
 relay 2
 ready $((port + 6))
 verify "$requests"
-echo "== router killed under way"
+echo "== $requests requests, the router killed under way and started again"
 drive $((2 * requests)) &
 driver=$!
 sleep 0.3
@@ -106,3 +115,7 @@ wait "$driver"
 ready $((port + 4))
 verify $((2 * requests))
 echo "== converged, no request failed"
+if [ "${CKF_DEMO_STAY:-}" = 1 ]; then
+    echo "running on until Ctrl-C; logs are in $work"
+    sleep infinity
+fi

@@ -56,19 +56,17 @@ pub struct AcceptCounters {
 impl AcceptCounters {
     /// Adds them to a scrape.
     pub fn report(&self, page: &mut Page, listener: &str) {
-        let mut count = |what: &str, counter: &Counter| {
-            let labels: [(&str, &dyn std::fmt::Display); 2] =
-                [("listener", &listener), ("result", &what)];
-            page.counter("ckf_connections_total", &labels, counter.get());
-        };
-        count("accepted", &self.accepted);
-        count("refused", &self.refused);
-        count("bad_handshake", &self.bad_handshakes);
-        count("slow_handshake", &self.slow_handshakes);
-        count("silent", &self.silent);
-        count("stalled", &self.stalled);
-        count("slow_header", &self.slow_headers);
-        count("bad_request", &self.bad_requests);
+        let results = [
+            ("accepted", self.accepted.get()),
+            ("refused", self.refused.get()),
+            ("bad_handshake", self.bad_handshakes.get()),
+            ("slow_handshake", self.slow_handshakes.get()),
+            ("silent", self.silent.get()),
+            ("stalled", self.stalled.get()),
+            ("slow_header", self.slow_headers.get()),
+            ("bad_request", self.bad_requests.get()),
+        ];
+        page.counters("ckf_connections_total", &[("listener", &listener)], "result", &results);
     }
 }
 

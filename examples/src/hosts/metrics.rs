@@ -1,6 +1,5 @@
 //! Counters in the text form that Prometheus reads.
 
-use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,51 +40,77 @@ impl Gauge {
     }
 }
 
-/// One answer to a scrape.
+/// One answer to a scrape. Samples may be added in any order: those of one name are kept together.
 #[derive(Debug, Default)]
 pub struct Page {
-    text: String,
-    known: BTreeSet<&'static str>,
+    families: Vec<Family>,
 }
 
+/// All samples of one name.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    lines: String,
+}
+
+/// Pairs that tell the samples of one name apart.
+pub type Labels<'a> = &'a [(&'a str, &'a dyn Display)];
+
 impl Page {
-    /// A figure that only rises while the process lives. `labels` are pairs.
-    pub fn counter(&mut self, name: &'static str, labels: &[(&str, &dyn Display)], value: u64) {
+    /// A figure that only rises while the process lives.
+    pub fn counter(&mut self, name: &'static str, labels: Labels<'_>, value: u64) {
         self.sample(name, "counter", labels, &value);
     }
 
-    /// A figure of the moment.
-    pub fn gauge(
+    /// Counters of one name that differ in one more label, `key`.
+    pub fn counters(
         &mut self,
         name: &'static str,
-        labels: &[(&str, &dyn Display)],
-        value: impl Display,
+        labels: Labels<'_>,
+        key: &str,
+        values: &[(&str, u64)],
     ) {
+        for (what, value) in values {
+            let labels = [labels, &[(key, what)]].concat();
+            self.counter(name, &labels, *value);
+        }
+    }
+
+    /// A figure of the moment.
+    pub fn gauge(&mut self, name: &'static str, labels: Labels<'_>, value: impl Display) {
         self.sample(name, "gauge", labels, &value);
     }
 
     fn sample(
         &mut self,
         name: &'static str,
-        kind: &str,
-        labels: &[(&str, &dyn Display)],
+        kind: &'static str,
+        labels: Labels<'_>,
         value: &dyn Display,
     ) {
-        if self.known.insert(name) {
-            let _ = writeln!(self.text, "# TYPE {name} {kind}");
-        }
-        self.text.push_str(name);
+        let at = self.families.iter().position(|family| family.name == name);
+        let at = at.unwrap_or_else(|| {
+            self.families.push(Family { name, kind, lines: String::new() });
+            self.families.len() - 1
+        });
+        let lines = &mut self.families[at].lines;
+        lines.push_str(name);
         for (i, (key, value)) in labels.iter().enumerate() {
             let value =
                 value.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let _ = write!(self.text, "{}{key}=\"{value}\"", if i == 0 { '{' } else { ',' });
+            let _ = write!(lines, "{}{key}=\"{value}\"", if i == 0 { '{' } else { ',' });
         }
-        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+        let _ = writeln!(lines, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }
 
     /// The text.
     pub fn into_text(self) -> String {
-        self.text
+        let mut text = String::new();
+        for Family { name, kind, lines } in self.families {
+            let _ = write!(text, "# TYPE {name} {kind}\n{lines}");
+        }
+        text
     }
 }
 
@@ -94,14 +119,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_stated_once_and_labels_are_escaped() {
+    fn samples_of_one_name_stand_together_and_labels_are_escaped() {
         let mut page = Page::default();
         page.counter("a_total", &[("x", &1), ("y", &"q\"\\")], 7);
-        page.counter("a_total", &[], 8);
         page.gauge("b", &[], 0.5);
+        page.counter("a_total", &[], 8);
+        page.counters("a_total", &[("x", &2)], "z", &[("s", 1), ("t", 2)]);
         assert_eq!(
             page.into_text(),
-            "# TYPE a_total counter\na_total{x=\"1\",y=\"q\\\"\\\\\"} 7\na_total 8\n# TYPE b gauge\nb 0.5\n"
+            "# TYPE a_total counter\na_total{x=\"1\",y=\"q\\\"\\\\\"} 7\na_total 8\n\
+             a_total{x=\"2\",z=\"s\"} 1\na_total{x=\"2\",z=\"t\"} 2\n# TYPE b gauge\nb 0.5\n"
         );
     }
 }

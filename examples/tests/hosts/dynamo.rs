@@ -248,8 +248,8 @@ async fn readiness_and_load_of_a_pool_are_followed() {
     let (_router, listen, admin) = router(port, 1, pool.dc.get(), "meta/llama");
     let watch = Watch::new();
     watch.until(admin, "ckf_dc_serving", &[], 1.0).await;
-    watch.until(admin, "ckf_dc_kv_blocks", &["\"used\""], kv.0 as f64).await;
-    watch.until(admin, "ckf_dc_kv_blocks", &["\"total\""], kv.1 as f64).await;
+    watch.until(admin, "ckf_dc_kv_used_blocks", &[], kv.0 as f64).await;
+    watch.until(admin, "ckf_dc_kv_total_blocks", &[], kv.1 as f64).await;
     let to = async || {
         let answer = watch.post(listen, "/v1/route", &json!({ "prompt": [1, 2, 3] })).await;
         answer.unwrap()["to"]["dc"].clone()

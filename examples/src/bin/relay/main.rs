@@ -108,7 +108,7 @@ async fn run(args: Args) -> HostResult<()> {
     if let Some(url) = &args.nats {
         let client = nats::connect(url, &shared.nats_access()?, counters.nats.clone()).await?;
         for pool in pools.iter() {
-            tokio::spawn(Bridge::new(client.clone(), pool.clone()).run());
+            tokio::spawn(Bridge::keep(client.clone(), pool.clone(), counters.nats.clone()));
         }
     }
 

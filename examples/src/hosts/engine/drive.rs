@@ -50,7 +50,7 @@ pub struct Drive {
 }
 
 /// What came of it.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// Requests sent.
     pub requests: u64,
@@ -62,6 +62,8 @@ pub struct Summary {
     pub blocks: u64,
     /// Of these, leading ones that the engine held.
     pub hits: u64,
+    /// The same in per cent.
+    pub hit_rate: f64,
     /// Answers by engine.
     pub engines: BTreeMap<String, u64>,
 }
@@ -100,6 +102,8 @@ impl Drive {
                 None => summary.failed += 1,
             }
         }
+        let rate = summary.hits as f64 / summary.blocks.max(1) as f64;
+        summary.hit_rate = (rate * 1000.0).round() / 10.0;
         Ok(summary)
     }
 }

@@ -1,5 +1,6 @@
 //! The relay's side: publishes a pool's frames, and starts a new snapshot round when somebody joins.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
@@ -12,13 +13,17 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{feed_subject, join_subject};
+use super::{NatsCounters, feed_subject, join_subject};
 use crate::hosts::relay::pool::{PoolHandle, next_frame};
 use crate::hosts::{HostResult, draw};
+use crate::log;
 
 /// Shortest time from the end of one round to the start of the next: who joins meanwhile waits for
 /// the others.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Pause after an error.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// One pool's publisher.
 pub struct Bridge {
@@ -40,7 +45,7 @@ pub struct Bridge {
 
 impl Bridge {
     /// For one pool. Nothing happens, and no lease is taken, until somebody joins.
-    pub fn new(client: Client, pool: PoolHandle) -> Self {
+    fn new(client: Client, pool: PoolHandle) -> Self {
         Self {
             client,
             pool,
@@ -54,11 +59,19 @@ impl Bridge {
         }
     }
 
-    /// Publishes until the pool ends.
-    ///
-    /// # Errors
-    /// Those of the client.
-    pub async fn run(mut self) -> HostResult<()> {
+    /// Publishes until the pool ends. After an error, who follows needs a new snapshot.
+    pub async fn keep(client: Client, pool: PoolHandle, counters: Arc<NatsCounters>) {
+        while let Err(error) = Self::new(client.clone(), pool.clone()).run().await {
+            counters.errors.up();
+            log!("pool {}: NATS: {error}", pool.plan.name);
+            if pool.input.is_closed() {
+                return;
+            }
+            tokio::time::sleep(RESTART).await;
+        }
+    }
+
+    async fn run(mut self) -> HostResult<()> {
         let mut joins = self.client.subscribe(join_subject(&self.pool.plan.id)).await?;
         loop {
             let may_start = self.wanted && !self.installing;

@@ -11,7 +11,6 @@
 pub mod bind;
 pub mod bridge;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,15 +54,12 @@ impl NatsCounters {
     /// Adds them to a scrape.
     pub fn report(&self, page: &mut Page) {
         let counters = [
-            ("connected", &self.connected),
-            ("disconnected", &self.disconnected),
-            ("slow", &self.slow),
-            ("error", &self.errors),
+            ("connected", self.connected.get()),
+            ("disconnected", self.disconnected.get()),
+            ("slow", self.slow.get()),
+            ("error", self.errors.get()),
         ];
-        for (what, counter) in counters {
-            let labels: [(&str, &dyn Display); 1] = [("what", &what)];
-            page.counter("ckf_nats_total", &labels, counter.get());
-        }
+        page.counters("ckf_nats_total", &[], "what", &counters);
     }
 
     fn note(&self, event: &Event) {

@@ -1,6 +1,6 @@
 //! Health, metrics and diagnosis of a relay over plain HTTP, for its own data center only.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,9 +13,8 @@ use super::pool::{PoolHandle, PoolReport};
 use super::sources::{Watched, lock};
 use crate::hosts::clock::Clock;
 use crate::hosts::listen::AcceptCounters;
-use crate::hosts::metrics::{Counter, Page};
+use crate::hosts::metrics::{Counter, Labels, Page};
 use crate::hosts::nats::NatsCounters;
-use crate::hosts::source::SourceCounters;
 
 /// What the pages are made of.
 #[derive(Clone, Debug)]
@@ -89,13 +88,11 @@ async fn metrics(State(admin): State<Admin>) -> String {
     counters.accepts.report(&mut page, "feed");
     counters.admin.report(&mut page, "admin");
     let feed = [
-        ("opened", &counters.feed.opened),
-        ("refused", &counters.feed.refused),
-        ("unready", &counters.feed.unready),
+        ("opened", counters.feed.opened.get()),
+        ("refused", counters.feed.refused.get()),
+        ("unready", counters.feed.unready.get()),
     ];
-    for (what, counter) in feed {
-        page.counter("ckf_feed_requests_total", &[("result", &what)], counter.get());
-    }
+    page.counters("ckf_feed_requests_total", &[], "result", &feed);
     counters.nats.report(&mut page);
     page.counter("ckf_sources_file_errors_total", &[], counters.sources_file_errors.get());
     source_metrics(&mut page, &admin);
@@ -103,116 +100,89 @@ async fn metrics(State(admin): State<Admin>) -> String {
 }
 
 fn source_metrics(page: &mut Page, admin: &Admin) {
-    let watched = lock(&admin.watched).clone();
     let now = admin.clock.now().as_millis();
-    type Read = fn(&SourceCounters) -> &Counter;
-    let figures: [(&str, Read); 11] = [
-        ("connects", |c| &c.connects),
-        ("disconnects", |c| &c.disconnects),
-        ("batches", |c| &c.batches),
-        ("bytes", |c| &c.bytes),
-        ("garbage", |c| &c.garbage),
-        ("oversized", |c| &c.oversized),
-        ("unknown_events", |c| &c.unknown_events),
-        ("foreign_rank", |c| &c.foreign_rank),
-        ("restarts", |c| &c.restarts),
-        ("replays", |c| &c.replays),
-        ("failed_replays", |c| &c.failed_replays),
-    ];
-    for (what, read) in figures {
-        for (spec, counters) in &watched {
-            let labels: [(&str, &dyn Display); 3] =
-                [("pool", &spec.pool), ("member", &spec.member), ("what", &what)];
-            page.counter("ckf_source_total", &labels, read(counters).get());
-        }
-    }
-    for (spec, counters) in &watched {
+    for (spec, counters) in lock(&admin.watched).iter() {
+        let source: Labels<'_> = &[("pool", &spec.pool), ("member", &spec.member)];
+        let figures = [
+            ("connects", counters.connects.get()),
+            ("disconnects", counters.disconnects.get()),
+            ("batches", counters.batches.get()),
+            ("bytes", counters.bytes.get()),
+            ("garbage", counters.garbage.get()),
+            ("oversized", counters.oversized.get()),
+            ("unknown_events", counters.unknown_events.get()),
+            ("foreign_rank", counters.foreign_rank.get()),
+            ("restarts", counters.restarts.get()),
+            ("replays", counters.replays.get()),
+            ("failed_replays", counters.failed_replays.get()),
+        ];
+        page.counters("ckf_source_total", source, "what", &figures);
         let silent = now.saturating_sub(counters.heard_at.get()) as f64 / 1000.0;
-        let labels: [(&str, &dyn Display); 2] = [("pool", &spec.pool), ("member", &spec.member)];
-        page.gauge("ckf_source_silent_seconds", &labels, silent);
+        page.gauge("ckf_source_silent_seconds", source, silent);
     }
 }
 
 fn pool_metrics(page: &mut Page, name: &str, report: &PoolReport) {
-    let pool: [(&str, &dyn Display); 1] = [("pool", &name)];
-    page.gauge("ckf_pool_sequence", &pool, report.sequence);
-    page.gauge("ckf_pool_members", &pool, report.pool.members);
-    page.gauge("ckf_pool_blocks", &pool, report.pool.distinct_blocks);
-    page.gauge("ckf_pool_occupancy_per_mille", &pool, report.pool.occupancy_per_mille);
-    page.gauge("ckf_pool_omitted", &pool, report.pool.omitted);
-    page.gauge("ckf_pool_bytes", &pool, report.pool.bytes.total());
-    page.gauge("ckf_pool_ready", &pool, u8::from(report.readiness.ready.is_some()));
-    page.gauge("ckf_subscribers", &pool, report.publish.subscribers);
-    page.counter("ckf_batches_encoded_total", &pool, report.publish.batches_encoded);
-    page.counter("ckf_chunks_encoded_total", &pool, report.publish.chunks_encoded);
-    let mut many = |metric, key: &str, figures: &[(&str, u64)]| {
-        for (what, value) in figures {
-            page.counter(metric, &[("pool", &name), (key, what)], *value);
-        }
-    };
-    let ended = report.publish.ended;
-    many(
-        "ckf_leases_ended_total",
-        "why",
-        &[
-            ("lagged", ended.lagged),
-            ("replaced", ended.replaced),
-            ("deadline", ended.deadline),
-            ("disconnected", ended.disconnected),
-            ("unsubscribed", ended.unsubscribed),
-            ("shutdown", ended.shutdown),
-            ("fenced", ended.fenced),
-            ("layout_changed", ended.layout_changed),
-        ],
-    );
-    many(
-        "ckf_leases_total",
-        "what",
-        &[
-            ("granted", report.publish.granted),
-            ("rejected", report.publish.rejected.total()),
-            ("ignored", report.publish.ignored.total()),
-        ],
-    );
-    let sources = report.sources;
-    many(
-        "ckf_source_events_total",
-        "what",
-        &[
-            ("applied", sources.applied),
-            ("duplicate", sources.duplicates),
-            ("old_generation", sources.old_generation),
-            ("late_answer", sources.late_answers),
-            ("orphan_block", sources.orphan_blocks),
-        ],
-    );
-    many(
-        "ckf_source_recoveries_total",
-        "what",
-        &[
-            ("started", sources.recoveries),
-            ("failed", sources.failures),
-            ("full_state", sources.full_states),
-            ("request", sources.requests),
-            ("replacement", sources.replacements),
-        ],
-    );
-    let sum = |read: fn(&ckf_producer::source::TranslatorStats) -> u64| {
-        report.members.iter().map(|(_, _, _, stats)| read(stats)).sum::<u64>()
-    };
-    many(
-        "ckf_blocks_left_out_total",
-        "why",
-        &[
-            ("other_medium", sum(|stats| stats.places.other_medium)),
-            ("unknown_medium", sum(|stats| stats.places.unknown_medium)),
-            ("other_group", sum(|stats| stats.places.other_group)),
-            ("elsewhere", sum(|stats| stats.places.elsewhere)),
-            ("opaque", sum(|stats| stats.opaque)),
-            ("orphan", sum(|stats| stats.orphans)),
-            ("refused", sum(|stats| stats.refused)),
-        ],
-    );
+    let PoolReport { pool: stats, publish, sources, .. } = report;
+    let pool: Labels<'_> = &[("pool", &name)];
+    page.gauge("ckf_pool_sequence", pool, report.sequence);
+    page.gauge("ckf_pool_members", pool, stats.members);
+    page.gauge("ckf_pool_blocks", pool, stats.distinct_blocks);
+    page.gauge("ckf_pool_occupancy_per_mille", pool, stats.occupancy_per_mille);
+    page.gauge("ckf_pool_omitted", pool, stats.omitted);
+    page.gauge("ckf_pool_bytes", pool, stats.bytes.total());
+    page.gauge("ckf_pool_ready", pool, u8::from(report.readiness.ready.is_some()));
+    page.gauge("ckf_subscribers", pool, publish.subscribers);
+    page.counter("ckf_pool_refused_insertions_total", pool, stats.refused_insertions);
+    page.counter("ckf_pool_errors_total", pool, report.errors);
+    page.counter("ckf_batches_encoded_total", pool, publish.batches_encoded);
+    page.counter("ckf_chunks_encoded_total", pool, publish.chunks_encoded);
+    let ended = [
+        ("lagged", publish.ended.lagged),
+        ("replaced", publish.ended.replaced),
+        ("deadline", publish.ended.deadline),
+        ("disconnected", publish.ended.disconnected),
+        ("unsubscribed", publish.ended.unsubscribed),
+        ("shutdown", publish.ended.shutdown),
+        ("fenced", publish.ended.fenced),
+        ("layout_changed", publish.ended.layout_changed),
+    ];
+    page.counters("ckf_leases_ended_total", pool, "why", &ended);
+    let leases = [
+        ("granted", publish.granted),
+        ("rejected", publish.rejected.total()),
+        ("ignored", publish.ignored.total()),
+    ];
+    page.counters("ckf_leases_total", pool, "what", &leases);
+    let events = [
+        ("applied", sources.applied),
+        ("duplicate", sources.duplicates),
+        ("old_generation", sources.old_generation),
+        ("late_answer", sources.late_answers),
+        ("orphan_block", sources.orphan_blocks),
+    ];
+    page.counters("ckf_source_events_total", pool, "what", &events);
+    let recoveries = [
+        ("started", sources.recoveries),
+        ("failed", sources.failures),
+        ("full_state", sources.full_states),
+        ("request", sources.requests),
+        ("replacement", sources.replacements),
+    ];
+    page.counters("ckf_source_recoveries_total", pool, "what", &recoveries);
+    for (member, _, _, stats) in &report.members {
+        let left_out = [
+            ("other_medium", stats.places.other_medium),
+            ("unknown_medium", stats.places.unknown_medium),
+            ("other_group", stats.places.other_group),
+            ("elsewhere", stats.places.elsewhere),
+            ("opaque", stats.opaque),
+            ("orphan", stats.orphans),
+            ("refused", stats.refused),
+        ];
+        let labels: Labels<'_> = &[("pool", &name), ("member", member)];
+        page.counters("ckf_blocks_left_out_total", labels, "why", &left_out);
+    }
 }
 
 async fn diagnose(State(admin): State<Admin>) -> String {

@@ -60,6 +60,8 @@ pub struct PoolReport {
     pub pool: PoolStats,
     /// Publication.
     pub publish: PublishStats,
+    /// Commands, messages and batches that failed; the log has the reasons.
+    pub errors: u64,
     /// Sources.
     pub sources: SourceStats,
     /// How far the sources are.
@@ -100,6 +102,7 @@ impl PoolHandle {
             last_link: 0,
             questions: BTreeMap::new(),
             wake: wake.clone(),
+            errors: 0,
             batch_due: None,
         };
         let plan = task.plan.clone();
@@ -153,6 +156,7 @@ struct PoolTask {
     last_link: u64,
     questions: BTreeMap<Member, mpsc::Sender<SourceRequest>>,
     wake: Arc<Notify>,
+    errors: u64,
     /// When the changes so far go out; `None` when there are none.
     batch_due: Option<Instant>,
 }
@@ -207,7 +211,7 @@ impl PoolTask {
                     self.questions.insert(member, questions);
                     let _ = done.send(());
                 }
-                Err(error) => log!("pool {}: {member}: {error}", self.plan.name),
+                Err(error) => self.failed(format_args!("{member}: {error}")),
             },
             PoolInput::Forget(member) => {
                 // Ends its watcher, too: nobody asks it any more.
@@ -243,7 +247,7 @@ impl PoolTask {
             }
         };
         if let Err(error) = told {
-            log!("pool {}: {error}", self.plan.name);
+            self.failed(format_args!("{member}: {error}"));
         }
     }
 
@@ -255,7 +259,7 @@ impl PoolTask {
         while let Some(command) = self.sources.poll_command() {
             let outcome = self.producer.apply(&command);
             if let Some(error) = outcome.error {
-                log!("pool {}: {error}", self.plan.name);
+                self.failed(error);
                 if let Some(member) = member_of(&command) {
                     self.sources.handle_suspect(member, now);
                 }
@@ -271,11 +275,16 @@ impl PoolTask {
         if self.batch_due.is_some_and(|due| due <= now) {
             self.batch_due = None;
             if let Err(error) = self.producer.publish(now) {
-                log!("pool {}: {error}", self.plan.name);
+                self.failed(error);
             }
         }
         self.note_events();
         self.flush();
+    }
+
+    fn failed(&mut self, what: impl std::fmt::Display) {
+        self.errors += 1;
+        log!("pool {}: {what}", self.plan.name);
     }
 
     /// Hands frames to the links that have room, and parts with those that are gone.
@@ -361,6 +370,7 @@ impl PoolTask {
             digest: pool.digest(),
             pool: pool.stats(),
             publish: self.producer.stats(),
+            errors: self.errors,
             sources: self.sources.stats(),
             readiness: self.sources.readiness(),
             members: members.collect(),

@@ -54,12 +54,29 @@ struct Asked {
     body: Bytes,
 }
 
-async fn read(router: &Router, request: Request) -> Result<Asked, StatusCode> {
+/// Why a request is refused, in the form that clients of OpenAI's interface read.
+#[derive(Debug)]
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": { "message": self.1 } }))).into_response()
+    }
+}
+
+async fn read(router: &Router, request: Request) -> Result<Asked, Refusal> {
     let asked = async {
-        let body = read_body(request, MAX_BODY).await?;
-        let Prompt { prompt, model } =
-            serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
-        let pool = router.pool(model.as_deref()).ok_or(StatusCode::NOT_FOUND)?.clone();
+        let body = read_body(request, MAX_BODY).await;
+        let body = body.map_err(|status| Refusal(status, format!("body: {status}")))?;
+        let Prompt { prompt, model } = serde_json::from_slice(&body).map_err(|error| {
+            let message = format!("a JSON object with a `prompt` of token ids, please: {error}");
+            Refusal(StatusCode::BAD_REQUEST, message)
+        })?;
+        let pool = router.pool(model.as_deref()).cloned().ok_or_else(|| {
+            let names: Vec<_> = router.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let message = format!("`model` must be one of: {}", names.join(", "));
+            Refusal(StatusCode::NOT_FOUND, message)
+        })?;
         Ok(Asked { pool, prompt, body })
     };
     asked.await.inspect_err(|_| router.counters.bad.up())
@@ -94,7 +111,7 @@ impl PoolRouter {
 async fn complete(
     State(router): State<Arc<Router>>,
     request: Request,
-) -> Result<Response, StatusCode> {
+) -> Result<Response, Refusal> {
     let Asked { pool, prompt, body } = read(&router, request).await?;
     let plan = pool.plan(&prompt);
     let counters = &pool.counters;
@@ -110,10 +127,7 @@ async fn complete(
 }
 
 /// Only says where and why.
-async fn route(
-    State(router): State<Arc<Router>>,
-    request: Request,
-) -> Result<Response, StatusCode> {
+async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Response, Refusal> {
     let Asked { pool, prompt, .. } = read(&router, request).await?;
     let plan = pool.plan(&prompt);
     let depths: BTreeMap<u64, Option<usize>> =

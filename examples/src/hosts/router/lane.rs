@@ -7,6 +7,7 @@ use ckf_protocol::{DcId, Epoch, Instant, Kind, Limits, ProducerIdentity, Sequenc
 use futures::StreamExt;
 
 use super::link::{Frames, Link};
+use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::relay::sources::lock;
 use crate::log;
@@ -28,12 +29,33 @@ pub struct LaneReport {
     pub heard: Option<Instant>,
     /// Why the lane was last retired.
     pub last_failure: Option<Failure>,
+    /// How often the link broke with an error, or could not be made.
+    pub link_errors: u64,
+    /// What the link said when it last broke, or could not be made.
+    pub last_error: Option<String>,
 }
 
 impl LaneBoard {
     /// What it says now.
     pub fn read(&self) -> LaneReport {
         lock(&self.0).clone()
+    }
+
+    /// Keeps an error, and logs it unless the one before was the same.
+    fn broke(&self, dc: DcId, error: &(dyn std::error::Error + Send + Sync)) {
+        let mut said = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            said += &format!(": {error}");
+            cause = error.source();
+        }
+        self.write(|report| {
+            report.link_errors += 1;
+            if report.last_error.as_ref() != Some(&said) {
+                log!("lane of data center {dc}: {said}");
+                report.last_error = Some(said);
+            }
+        });
     }
 
     fn write(&self, change: impl FnOnce(&mut LaneReport)) {
@@ -54,7 +76,10 @@ pub async fn run(
         .expect("the first epoch of a fresh session is above none");
     let mut frames: Option<Frames> = None;
     loop {
-        transmit(&mut session, &mut frames, &link, clock).await;
+        if let Err(error) = transmit(&mut session, &mut frames, &link).await {
+            board.broke(dc, &*error);
+            session.handle_disconnected(clock.now());
+        }
         while let Some(event) = session.poll_event() {
             tell(dc, event, &board);
         }
@@ -70,7 +95,10 @@ pub async fn run(
                     board.write(|report| report.heard = Some(now));
                     let _ = session.handle_frame(&frame, now);
                 }
-                Some(Err(_)) | None => {
+                ended => {
+                    if let Some(Err(error)) = ended {
+                        board.broke(dc, &*error);
+                    }
                     frames = None;
                     session.handle_disconnected(clock.now());
                 }
@@ -88,22 +116,19 @@ async fn transmit(
     session: &mut LaneSession,
     frames: &mut Option<Frames>,
     link: &Link,
-    clock: Clock,
-) {
+) -> HostResult<()> {
     while let Some(frame) = session.poll_transmit() {
         let kind = peek_header(&frame, &Limits::default()).and_then(|header| header.kind());
         *frames = None;
         if kind == Ok(Kind::Subscribe) {
-            match link.open(frame).await {
-                Ok(opened) => *frames = Some(opened),
-                Err(_) => session.handle_disconnected(clock.now()),
-            }
+            *frames = Some(link.open(frame).await?);
         }
     }
+    Ok(())
 }
 
 /// The next frame; never without a stream.
-async fn next(frames: &mut Option<Frames>) -> Option<crate::hosts::HostResult<bytes::Bytes>> {
+async fn next(frames: &mut Option<Frames>) -> Option<HostResult<bytes::Bytes>> {
     match frames {
         Some(frames) => frames.next().await,
         None => std::future::pending().await,

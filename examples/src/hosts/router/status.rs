@@ -1,18 +1,18 @@
 //! What the router shows: a page for people, figures for Prometheus.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Html;
 use axum::routing::get;
-use ckf_consumer::{SessionState, SessionStats};
+use ckf_consumer::SessionState;
 use ckf_protocol::Instant;
 
 use super::lane::LaneReport;
 use super::{Dc, PoolRouter, Router};
-use crate::hosts::metrics::{Counter, Page};
+use crate::hosts::metrics::{Counter, Labels, Page};
 
 /// The pages, for the router's own network only.
 pub fn routes(router: Arc<Router>) -> axum::Router {
@@ -58,7 +58,7 @@ fn show_pool(page: &mut String, pool: &PoolRouter) {
     let _ = write!(
         page,
         "<h2>Pool {}</h2><table><tr><th>lane<th>data center<th>state<th>sequence<th>last heard\
-         <th>resyncs<th>deltas<th>under way<th>answered<th>last failure",
+         <th>resyncs<th>deltas<th>under way<th>answered<th>last failure<th>last error",
         escape(&pool.name)
     );
     let now = pool.clock.now();
@@ -102,13 +102,14 @@ fn show_lane(page: &mut String, lane: usize, dc: &Dc, now: Instant) {
     let class = if is_ready(&report) { "good" } else { "bad" };
     let _ = write!(
         page,
-        "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}",
+        "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
         dc.spec.id,
         report.stats.resyncs,
         report.stats.deltas,
         dc.in_flight(),
         dc.answered.get(),
         escape(&failure),
+        escape(report.last_error.as_deref().unwrap_or("-")),
     );
 }
 
@@ -122,66 +123,19 @@ fn escape(text: &str) -> String {
 
 async fn metrics(State(router): State<Arc<Router>>) -> String {
     let mut page = Page::default();
-    let pools = || router.pools.iter().flat_map(|pool| pool.dcs.iter().map(move |dc| (pool, dc)));
-    let lanes: Vec<_> = pools().map(|(pool, dc)| (pool, dc, dc.board.read())).collect();
-    for (pool, dc, report) in &lanes {
-        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
-        page.gauge("ckf_lane_ready", &lane, u8::from(is_ready(report)));
-    }
-    for (pool, dc, report) in &lanes {
-        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
-        if let Some((_, sequence)) = report.position {
-            page.gauge("ckf_lane_sequence", &lane, sequence);
-        }
-    }
-    for (pool, dc, report) in &lanes {
-        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
-        if let Some(heard) = report.heard {
-            let silent = pool.clock.now().saturating_since(heard).get() as f64 / 1000.0;
-            page.gauge("ckf_lane_silent_seconds", &lane, silent);
-        }
-    }
-    for (pool, dc) in pools() {
-        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
-        if let Some(serving) = dc.serving.read().ready {
-            page.gauge("ckf_dc_serving", &lane, u8::from(serving));
-        }
-    }
-    for (pool, dc) in pools() {
-        if let Some((used, total)) = dc.serving.read().kv {
-            for (what, blocks) in [("used", used), ("total", total)] {
-                let labels: [(&str, &dyn Display); 3] =
-                    [("pool", &pool.name), ("dc", &dc.spec.id), ("what", &what)];
-                page.gauge("ckf_dc_kv_blocks", &labels, blocks);
-            }
-        }
-    }
-    for (name, key, read) in LANE_COUNTERS {
-        for (pool, dc, report) in &lanes {
-            for (what, value) in read(&report.stats) {
-                let labels: [(&str, &dyn Display); 3] =
-                    [("pool", &pool.name), ("dc", &dc.spec.id), (key, &what)];
-                page.counter(name, &labels, value);
-            }
-        }
-    }
-    for (pool, dc) in pools() {
-        let lane: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("dc", &dc.spec.id)];
-        page.counter("ckf_answers_total", &lane, dc.answered.get());
-    }
     for pool in &router.pools {
+        for dc in &pool.dcs {
+            lane_metrics(&mut page, pool, dc);
+        }
         let counters = &pool.counters;
         let requests = [
-            ("by_depth", &counters.by_depth),
-            ("by_load", &counters.by_load),
-            ("failover", &counters.failovers),
-            ("failed", &counters.failed),
-            ("broken", &counters.broken),
+            ("by_depth", counters.by_depth.get()),
+            ("by_load", counters.by_load.get()),
+            ("failover", counters.failovers.get()),
+            ("failed", counters.failed.get()),
+            ("broken", counters.broken.get()),
         ];
-        for (what, counter) in requests {
-            let labels: [(&str, &dyn Display); 2] = [("pool", &pool.name), ("what", &what)];
-            page.counter("ckf_requests_total", &labels, counter.get());
-        }
+        page.counters("ckf_requests_total", &[("pool", &pool.name)], "what", &requests);
     }
     page.counter("ckf_bad_requests_total", &[], router.counters.bad.get());
     router.counters.front.report(&mut page, "front");
@@ -190,33 +144,49 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
     page.into_text()
 }
 
-type LaneCounter = (&'static str, &'static str, fn(&SessionStats) -> Vec<(&'static str, u64)>);
-
-/// Names, what tells the samples of one name apart, and their values.
-const LANE_COUNTERS: [LaneCounter; 2] = [
-    ("ckf_lane_total", "what", |stats| {
-        vec![
-            ("subscribe", stats.subscribes),
-            ("resync", stats.resyncs),
-            ("snapshot", stats.snapshots),
-            ("delta", stats.deltas),
-            ("heartbeat", stats.heartbeats),
-            ("byte", stats.bytes),
-            ("ignored", stats.ignored.total()),
-        ]
-    }),
-    ("ckf_lane_retired_total", "why", |stats| {
-        let failures = stats.failures;
-        vec![
-            ("gap", failures.gap + failures.snapshot_gap),
-            ("malformed", failures.malformed),
-            ("identity", failures.identity),
-            ("digest", failures.digest),
-            ("by_producer", failures.by_producer),
-            ("rejected", failures.rejected),
-            ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
-            ("silence", failures.silence),
-            ("disconnected", failures.disconnected),
-        ]
-    }),
-];
+fn lane_metrics(page: &mut Page, pool: &PoolRouter, dc: &Dc) {
+    let report = dc.board.read();
+    let lane: Labels<'_> = &[("pool", &pool.name), ("dc", &dc.spec.id)];
+    page.gauge("ckf_lane_ready", lane, u8::from(is_ready(&report)));
+    if let Some((_, sequence)) = report.position {
+        page.gauge("ckf_lane_sequence", lane, sequence);
+    }
+    if let Some(heard) = report.heard {
+        let silent = pool.clock.now().saturating_since(heard).get() as f64 / 1000.0;
+        page.gauge("ckf_lane_silent_seconds", lane, silent);
+    }
+    let serving = dc.serving.read();
+    if let Some(ready) = serving.ready {
+        page.gauge("ckf_dc_serving", lane, u8::from(ready));
+    }
+    if let Some((used, total)) = serving.kv {
+        page.gauge("ckf_dc_kv_used_blocks", lane, used);
+        page.gauge("ckf_dc_kv_total_blocks", lane, total);
+    }
+    page.counter("ckf_answers_total", lane, dc.answered.get());
+    page.counter("ckf_lane_link_errors_total", lane, report.link_errors);
+    let stats = report.stats;
+    let frames = [
+        ("subscribe", stats.subscribes),
+        ("resync", stats.resyncs),
+        ("snapshot", stats.snapshots),
+        ("delta", stats.deltas),
+        ("heartbeat", stats.heartbeats),
+        ("byte", stats.bytes),
+        ("ignored", stats.ignored.total()),
+    ];
+    page.counters("ckf_lane_total", lane, "what", &frames);
+    let failures = stats.failures;
+    let retired = [
+        ("gap", failures.gap + failures.snapshot_gap),
+        ("malformed", failures.malformed),
+        ("identity", failures.identity),
+        ("digest", failures.digest),
+        ("by_producer", failures.by_producer),
+        ("rejected", failures.rejected),
+        ("deadline", failures.subscribe_deadline + failures.snapshot_deadline),
+        ("silence", failures.silence),
+        ("disconnected", failures.disconnected),
+    ];
+    page.counters("ckf_lane_retired_total", lane, "why", &retired);
+}

@@ -51,26 +51,32 @@ struct Over;
 impl Watcher {
     /// Runs until the pool drops its end.
     pub async fn run(mut self) {
-        while self.connected().await.is_ok() {
+        let mut last = String::new();
+        while let Ok(error) = self.connected().await {
             self.counters.disconnects.up();
+            self.count(&error);
+            let said = error.to_string();
+            // An engine that stays away is mentioned once.
+            if said != last {
+                log!("source {}: {said}", self.spec.events);
+                last = said;
+            }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// One connection, from the attempt to the loss.
-    async fn connected(&mut self) -> Result<(), Over> {
+    /// One connection, from the attempt to the loss; why it was lost.
+    async fn connected(&mut self) -> Result<ZmtpError, Over> {
         let open = timeout(CONNECT, Connection::open(&self.spec.events, Role::Sub));
-        let mut socket = match open.await.map_err(io::Error::from) {
-            Ok(Ok(socket)) => socket,
-            failed => {
-                if let Ok(Err(error)) = failed {
-                    self.lost(&error);
-                }
+        let open = open.await.map_err(io::Error::from).map_err(ZmtpError::from).flatten();
+        let mut socket = match open {
+            Ok(socket) => socket,
+            Err(error) => {
                 // Nobody to ask: say so, or the pool would wait for nothing.
                 while let Ok(question) = self.questions.try_recv() {
                     self.tell(SourceNews::Unavailable(question.id)).await?;
                 }
-                return if self.questions.is_closed() { Err(Over) } else { Ok(()) };
+                return if self.questions.is_closed() { Err(Over) } else { Ok(error) };
             }
         };
         self.counters.connects.up();
@@ -79,10 +85,7 @@ impl Watcher {
             tokio::select! {
                 message = socket.receive() => match message {
                     Ok(message) => self.live(&message).await?,
-                    Err(error) => {
-                        self.lost(&error);
-                        return Ok(());
-                    }
+                    Err(error) => return Ok(error),
                 },
                 question = self.questions.recv() => match question {
                     Some(question) => self.answer(question).await?,
@@ -188,20 +191,20 @@ impl Watcher {
             }
             Err(error) => {
                 self.counters.failed_replays.up();
-                self.lost(&error);
+                self.count(&error);
+                log!("source {}: replay: {error}", self.spec.events);
                 None
             }
         }
     }
 
     /// Counts what a peer did that none may do.
-    fn lost(&self, error: &ZmtpError) {
+    fn count(&self, error: &ZmtpError) {
         match error {
             ZmtpError::TooLarge { .. } => self.counters.oversized.up(),
             ZmtpError::Protocol(_) => self.counters.garbage.up(),
-            _ => return,
+            _ => {}
         }
-        log!("source {}: {error}", self.spec.events);
     }
 
     fn decode(&self, payload: &[u8]) -> Option<Vec<EngineEvent>> {
