@@ -13,11 +13,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 trace=${1:-${CKF_SHARED:-$here/../../shared}/data/traces/mooncake_fast25_conversation.jsonl}
 port=${CKF_DEMO_PORT:-21000}
 requests=${CKF_DEMO_REQUESTS:-300}
+[ -r "$trace" ] || { echo "no trace at $trace: name one as the argument" >&2; exit 1; }
 if [ -z "${CKF_BIN:-}" ]; then
     cargo build --release --manifest-path "$here/Cargo.toml" --features hosts --bins
     CKF_BIN=${CARGO_TARGET_DIR:-$here/../target}/release
 fi
-[ -r "$trace" ] || { echo "no trace at $trace: name one as the argument" >&2; exit 1; }
 work=$(mktemp -d)
 declare -A process
 cleanup() {
