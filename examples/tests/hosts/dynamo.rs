@@ -346,6 +346,36 @@ async fn our_relay_serves_the_contract() {
     assert!(watch.metric(router_admin, "ckf_lane_retired_total", &["\"digest\""]).await == 0.0);
 }
 
+/// A pool whose engines have not told enough is in no catalog, is unavailable, and has no stream.
+#[tokio::test]
+async fn an_unready_pool_is_not_served() {
+    let [events, listen, admin] = ports();
+    let line = format!(
+        "--protocol dynamo --dc-id 9 --listen {} --admin {} --blocks 1000 --ready-ms 60000 \
+         --source zmq://{}?worker=1",
+        local(listen),
+        local(admin),
+        local(events)
+    );
+    let _relay = Process::start("relay", RELAY, &args(&line));
+    Watch::new().up(admin, "/healthz").await;
+    let channel = tonic::transport::Channel::from_shared(http(listen, "")).unwrap();
+    let mut client = proto::kv_event_relay_client::KvEventRelayClient::new(channel.connect_lazy());
+    let (subscriber_id, contract_marker) = ("test".to_owned(), MARKER);
+    let request = proto::WatchKvPoolCatalogRequest { subscriber_id, contract_marker };
+    let mut catalog = client.watch_kv_pool_catalog(request).await.unwrap().into_inner();
+    let first = catalog.message().await.unwrap().unwrap();
+    assert_eq!(first.snapshot.unwrap().pools, []);
+    let more = tokio::time::timeout(Duration::from_secs(1), catalog.message()).await;
+    assert!(more.is_err(), "{more:?}");
+    let (subscriber_id, contract_marker) = ("test".to_owned(), MARKER);
+    let request = proto::SubscribeServingReadinessRequest { subscriber_id, contract_marker };
+    let mut readiness = client.subscribe_serving_readiness(request).await.unwrap().into_inner();
+    let entry = readiness.message().await.unwrap().unwrap().entries.remove(0);
+    assert_eq!(entry.state(), proto::ServingReadinessState::Unavailable);
+    assert_eq!(entry.missing_roles, [i32::from(proto::WorkerRole::Aggregated)]);
+}
+
 /// Readiness and load of our relay; requests that make no sense, and the reasons they get.
 async fn the_streams_keep_their_rules(relay: u16) {
     let channel = tonic::transport::Channel::from_shared(http(relay, "")).unwrap();

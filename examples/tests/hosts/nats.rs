@@ -15,10 +15,7 @@ async fn late_joiners_share_snapshots_over_nats() {
     if !nats_server() {
         return;
     }
-    let [nats] = ports();
-    let server = format!("-a 127.0.0.1 -p {nats}");
-    let _nats = Process::start("nats-server", "nats-server", &args(&server));
-    let url = format!("nats://{}", local(nats));
+    let (_nats, url) = plain_server();
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
     let _relay = site.relay(&format!("--nats {url}")).await;
@@ -59,6 +56,31 @@ async fn late_joiners_share_snapshots_over_nats() {
     site.until_depth(&prompt(11, 3), 3).await;
     assert_eq!(site.lane("ckf_lane_total", "resync").await, 0.0);
     assert_eq!(site.lane("ckf_lane_total", "snapshot").await, 1.0);
+}
+
+/// Starts a server without TLS; its URL.
+fn plain_server() -> (Process, String) {
+    let [nats] = ports();
+    let line = args(&format!("-a 127.0.0.1 -p {nats}"));
+    (Process::start("nats-server", "nats-server", &line), format!("nats://{}", local(nats)))
+}
+
+/// Over NATS, too, a pool whose engines have not told enough gives nobody a table.
+#[tokio::test]
+async fn an_unready_pool_is_not_published() {
+    if !nats_server() {
+        return;
+    }
+    let (_nats, url) = plain_server();
+    let site = Site::new(1);
+    let _relay = site.start_relay(&format!("--nats {url} --ready-ms 60000"));
+    let _router = site.router_of(site.folder.path(), &url, "");
+    site.watch.until(site.router_admin, "ckf_lane_total", &["\"subscribe\""], 1.0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(site.watch.metric(site.relay_admin, "ckf_leases_total", &["granted"]).await, 0.0);
+    assert_eq!(site.watch.metric(site.router_admin, "ckf_lane_ready", &[]).await, 0.0);
+    let _engine = site.engines[0].start().await;
+    site.until_ready().await;
 }
 
 /// A NATS server that wants certificates and a token: who has both gets frames, who lacks one gets
@@ -113,10 +135,7 @@ async fn garbage_on_the_subjects_changes_nothing() {
     if !nats_server() {
         return;
     }
-    let [nats] = ports();
-    let _nats =
-        Process::start("nats-server", "nats-server", &args(&format!("-a 127.0.0.1 -p {nats}")));
-    let url = format!("nats://{}", local(nats));
+    let (_nats, url) = plain_server();
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
     let relay = site.relay(&format!("--nats {url}")).await;

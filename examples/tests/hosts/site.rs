@@ -68,6 +68,12 @@ impl Site {
 
     /// The relay, once its sources have told enough.
     pub(crate) async fn relay(&self, more: &str) -> Process {
+        let process = self.start_relay(more);
+        self.watch.up(self.relay_admin, "/readyz").await;
+        process
+    }
+
+    pub(crate) fn start_relay(&self, more: &str) -> Process {
         let mut line = args(&format!(
             "--dc-id 1 --listen {} --admin {} --heartbeat-ms 300 --keepalive-ms 600 {more}",
             local(self.feed),
@@ -79,9 +85,7 @@ impl Site {
                 format!("zmq://{}?worker={worker}&replay={}", local(engine.events), engine.replay);
             line.extend(["--source".to_owned(), url]);
         }
-        let process = Process::start("relay", RELAY, &line);
-        self.watch.up(self.relay_admin, "/readyz").await;
-        process
+        Process::start("relay", RELAY, &line)
     }
 
     /// The router, with the certificates of `folder`, reading from `relay`.

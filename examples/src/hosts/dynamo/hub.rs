@@ -13,6 +13,7 @@ use super::to_identity;
 use crate::hosts::clock::Clock;
 use crate::hosts::proto::dynamo as proto;
 use crate::hosts::relay::pool::{PoolHandle, next_frame};
+use crate::hosts::router::link::is_request;
 
 /// Updates under way to one subscriber; one more ends its stream.
 const QUEUE: usize = 16;
@@ -76,12 +77,13 @@ impl HubTask {
         loop {
             let now = self.clock.now();
             while let Some(frame) = self.exporter.session().poll_transmit() {
-                if frames.is_none() {
+                // A request opens a link in place of the former one; anything else ends that one.
+                frames = None;
+                if is_request(&frame) {
                     frames = self.handle.open_ready(frame.into()).await;
-                }
-                if frames.is_none() {
-                    // Asks again after a pause.
-                    self.exporter.session().handle_disconnected(now);
+                    if frames.is_none() {
+                        self.exporter.session().handle_disconnected(now);
+                    }
                 }
             }
             while self.exporter.session().poll_event().is_some() {}
@@ -154,7 +156,7 @@ impl HubTask {
 
     /// There is nothing to read any more: all streams end.
     fn over(&mut self) {
-        self.known.send_replace(None);
+        self.known.send_if_modified(|known| known.take().is_some());
         for subscriber in self.subscribers.drain(..) {
             let _ = subscriber.try_send(Err(refuse(Reason::PublicationUnavailable)));
         }

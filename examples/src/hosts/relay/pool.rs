@@ -18,7 +18,7 @@ use ckf_producer::{
     SubscriberId,
 };
 use ckf_protocol::{Instant, ProducerIdentity, Sequence};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
 use super::PoolPlan;
 use crate::hosts::HostResult;
@@ -28,6 +28,8 @@ use crate::log;
 
 /// Frames under way to one subscriber; more wait in the producer.
 const LINK_FRAMES: usize = 8;
+/// Payloads of messages from sources under way, in bytes.
+pub const NEWS_BYTES: u32 = 64 << 20;
 /// Messages from sources that are taken before the others get their turn.
 const BURST: usize = 256;
 
@@ -79,6 +81,8 @@ pub struct PoolHandle {
     pub input: mpsc::Sender<PoolInput>,
     /// Its engines' messages.
     pub news: mpsc::Sender<SourceMessage>,
+    /// Room for the messages that are under way, in bytes of their payloads.
+    pub room: Arc<Semaphore>,
     /// Wakes it when a subscriber took a frame or went away.
     pub wake: Arc<Notify>,
 }
@@ -107,7 +111,8 @@ impl PoolHandle {
         };
         let plan = task.plan.clone();
         tokio::spawn(task.run(inputs, all_news));
-        Ok(Self { plan, input, news, wake })
+        let room = Arc::new(Semaphore::new(NEWS_BYTES as usize));
+        Ok(Self { plan, input, news, room, wake })
     }
 
     /// How the pool is; `None` when its task has ended.
@@ -228,7 +233,7 @@ impl PoolTask {
     /// Step 1 of the sources' loop: what arrived.
     fn hear(&mut self, message: SourceMessage) {
         let (now, sources) = (self.clock.now(), &mut self.sources);
-        let SourceMessage { member, generation, what } = message;
+        let SourceMessage { member, generation, what, room: _held } = message;
         if !self.questions.contains_key(&member) {
             return;
         }

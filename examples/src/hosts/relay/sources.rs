@@ -125,6 +125,7 @@ impl Roster {
             counters,
             clock: self.clock,
             pool: pool.news.clone(),
+            room: pool.room.clone(),
             questions,
             life: Life::new(first_generation()),
         };

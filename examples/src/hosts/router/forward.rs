@@ -72,7 +72,7 @@ async fn begin(router: &PoolRouter, endpoint: &Endpoint, body: Bytes) -> Option<
     let url = format!("{}/v1/completions", endpoint.url);
     let answer = post(&router.client, &url, body, router.patience).await.ok()?;
     let (head, mut rest) = answer.into_parts();
-    if head.status.is_server_error() {
+    if head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS {
         return None;
     }
     let kind = head.headers.get(header::CONTENT_TYPE).cloned();

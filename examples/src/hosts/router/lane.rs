@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex};
 
 use ckf_consumer::{Failure, LaneSession, SessionEvent, SessionState, SessionStats};
-use ckf_protocol::{DcId, Epoch, Instant, Kind, Limits, ProducerIdentity, Sequence, peek_header};
+use ckf_protocol::{DcId, Epoch, Instant, ProducerIdentity, Sequence};
 use futures::StreamExt;
 
-use super::link::{Frames, Link};
+use super::link::{Frames, Link, is_request};
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::relay::sources::lock;
@@ -118,9 +118,8 @@ async fn transmit(
     link: &Link,
 ) -> HostResult<()> {
     while let Some(frame) = session.poll_transmit() {
-        let kind = peek_header(&frame, &Limits::default()).and_then(|header| header.kind());
         *frames = None;
-        if kind == Ok(Kind::Subscribe) {
+        if is_request(&frame) {
             *frames = Some(link.open(frame).await?);
         }
     }

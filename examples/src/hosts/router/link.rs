@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ckf_protocol::{Kind, Limits, peek_header};
 use futures::{Stream, TryStreamExt};
 use tonic::transport::Channel;
 
@@ -62,6 +63,12 @@ impl Link {
             Self::Nats(link) => link.open(subscribe).await,
         }
     }
+}
+
+/// Whether a frame of a session asks for a lease; the others give one back.
+pub fn is_request(frame: &[u8]) -> bool {
+    let header = peek_header(frame, &Limits::default());
+    header.and_then(|header| header.kind()) == Ok(Kind::Subscribe)
 }
 
 /// A connection to a relay that is made when it is needed, pinged while silent, and given up when

@@ -15,6 +15,8 @@ pub mod zmtp;
 use ckf_producer::Member;
 use ckf_producer::source::{EngineEvent, EventId, RequestId, SourceGeneration};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::metrics::{Counter, Gauge};
 
 /// What a source tells its pool about one member.
@@ -26,6 +28,8 @@ pub struct SourceMessage {
     pub generation: SourceGeneration,
     /// What there is to say.
     pub what: SourceNews,
+    /// The room that it takes on its way.
+    pub room: Option<OwnedSemaphorePermit>,
 }
 
 /// See [`SourceMessage`].

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ckf_producer::source::{EngineEvent, EventId, RequestKind, SourceRequest};
-use ckf_testkit::kv_events::Batch;
-use tokio::sync::mpsc;
+use ckf_testkit::kv_events::{Batch, Reader, Token};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::life::{Life, full_state};
@@ -15,6 +15,7 @@ use super::spec::SourceSpec;
 use super::zmtp::{Connection, Role, ZmtpError};
 use super::{SourceCounters, SourceMessage, SourceNews};
 use crate::hosts::clock::Clock;
+use crate::hosts::relay::pool::NEWS_BYTES;
 use crate::log;
 
 /// Longest time for a connection.
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 const REPLAY_PAUSE: Duration = Duration::from_secs(2);
 /// Longest time for a whole replay.
 const REPLAY: Duration = Duration::from_secs(30);
+/// Events of one batch at most.
+const MAX_EVENTS: usize = 1 << 16;
 /// Bytes of one replay at most, and what each batch counts beyond its payload.
 const MAX_REPLAY: usize = 256 << 20;
 const PER_BATCH: usize = 64;
@@ -39,6 +42,8 @@ pub struct Watcher {
     pub clock: Clock,
     /// The pool. Waiting for room in it slows the engine's socket, not the engine.
     pub pool: mpsc::Sender<SourceMessage>,
+    /// The pool's room for payloads under way, which all its engines share.
+    pub room: Arc<Semaphore>,
     /// The pool's questions.
     pub questions: mpsc::Receiver<SourceRequest>,
     /// What is known of the engine's life.
@@ -122,11 +127,22 @@ impl Watcher {
         if self.life.live(number, &payload) {
             self.counters.restarts.up();
         }
-        match self.decode(&payload) {
-            Some(events) => self.tell(SourceNews::Batch(EventId::new(number), events)).await,
-            // Its number is used up: the pool notices the gap and asks for it.
+        // Without events its number is used up: the pool notices the gap and asks for it.
+        self.tell_batch(number, &payload).await
+    }
+
+    async fn tell_batch(&self, number: u64, payload: &[u8]) -> Result<(), Over> {
+        let room = self.make_room(payload.len()).await;
+        match self.decode(payload) {
+            Some(events) => self.send(SourceNews::Batch(EventId::new(number), events), room).await,
             None => Ok(()),
         }
+    }
+
+    /// Waits until so many bytes of payload may be decoded and sent.
+    async fn make_room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(bytes).unwrap_or(NEWS_BYTES).min(NEWS_BYTES);
+        self.room.clone().acquire_many_owned(bytes).await.ok()
     }
 
     async fn answer(&mut self, question: SourceRequest) -> Result<(), Over> {
@@ -154,13 +170,13 @@ impl Watcher {
             self.tell_batches(batches).await?;
             return self.tell(SourceNews::HistoryEnd(question.id)).await;
         }
-        let decoded: Vec<_> =
-            batches.iter().map(|(number, payload)| (*number, self.decode(payload))).collect();
+        let room = self.make_room(batches.iter().map(|(_, payload)| payload.len()).sum()).await;
+        let decoded = batches.iter().map(|(number, payload)| (*number, self.decode(payload)));
         let (last, content) = full_state(decoded);
         // An engine that keeps nothing vouches for nothing: all counts from here.
         let as_of = last.or(self.life.newest());
         self.remember(&batches);
-        self.tell(SourceNews::FullState { request: question.id, as_of, content }).await
+        self.send(SourceNews::FullState { request: question.id, as_of, content }, room).await
     }
 
     fn remember(&mut self, batches: &[(u64, Bytes)]) {
@@ -172,9 +188,7 @@ impl Watcher {
     async fn tell_batches(&mut self, batches: Vec<(u64, Bytes)>) -> Result<(), Over> {
         self.remember(&batches);
         for (number, payload) in batches {
-            if let Some(events) = self.decode(&payload) {
-                self.tell(SourceNews::Batch(EventId::new(number), events)).await?;
-            }
+            self.tell_batch(number, &payload).await?;
         }
         Ok(())
     }
@@ -208,7 +222,7 @@ impl Watcher {
     }
 
     fn decode(&self, payload: &[u8]) -> Option<Vec<EngineEvent>> {
-        let Ok(batch) = Batch::decode(payload) else {
+        let Some(batch) = checked(payload) else {
             self.counters.garbage.up();
             return None;
         };
@@ -224,8 +238,13 @@ impl Watcher {
     }
 
     async fn tell(&self, what: SourceNews) -> Result<(), Over> {
+        self.send(what, None).await
+    }
+
+    async fn send(&self, what: SourceNews, room: Option<OwnedSemaphorePermit>) -> Result<(), Over> {
         let (member, generation) = (self.spec.member, self.life.generation());
-        self.pool.send(SourceMessage { member, generation, what }).await.map_err(|_| Over)
+        let message = SourceMessage { member, generation, what, room };
+        self.pool.send(message).await.map_err(|_| Over)
     }
 }
 
@@ -254,8 +273,39 @@ async fn ask(endpoint: &str, from: u64) -> Result<Vec<(u64, Bytes)>, ZmtpError> 
     }
 }
 
+/// A batch of at most [`MAX_EVENTS`]: an event takes more memory than the few bytes that it can have.
+fn checked(payload: &[u8]) -> Option<Batch> {
+    let mut reader = Reader::new(payload);
+    reader.token().ok()?;
+    reader.skip().ok()?;
+    let few = matches!(reader.token(), Ok(Token::Array(events)) if events <= MAX_EVENTS);
+    if few { Batch::decode(payload).ok() } else { None }
+}
+
 /// Sequence number and payload, from the frames of one batch.
 fn batch_of(frames: &[Bytes]) -> Option<(u64, Bytes)> {
     let [number, payload] = frames else { return None };
     Some((u64::from_be_bytes(number.as_ref().try_into().ok()?), payload.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_of_too_many_events_are_refused_before_they_are_decoded() {
+        let batch = |events: u32| {
+            let mut bytes = vec![0x93, 0xCB, 0, 0, 0, 0, 0, 0, 0, 0, 0xDD];
+            bytes.extend(events.to_be_bytes());
+            bytes.extend([&[0x91, 0xB0][..], b"AllBlocksCleared"].concat().repeat(events as usize));
+            bytes.push(0xC0);
+            bytes
+        };
+        assert_eq!(checked(&batch(MAX_EVENTS as u32)).unwrap().events.len(), MAX_EVENTS);
+        assert!(Batch::decode(&batch(MAX_EVENTS as u32 + 1)).is_ok());
+        assert!(checked(&batch(MAX_EVENTS as u32 + 1)).is_none());
+        for len in 0..30 {
+            assert!(checked(&batch(2)[..len]).is_none(), "{len}");
+        }
+    }
 }
