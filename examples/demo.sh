@@ -117,5 +117,8 @@ verify $((2 * requests))
 echo "== converged, no request failed"
 if [ "${CKF_DEMO_STAY:-}" = 1 ]; then
     echo "running on until Ctrl-C; logs are in $work"
-    sleep infinity
+    # Waited for, so that a signal ends the script at once.
+    sleep infinity &
+    process[stay]=$!
+    wait "${process[stay]}"
 fi

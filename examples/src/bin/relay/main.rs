@@ -29,6 +29,7 @@ use ckf_protocol::{Incarnation, Millis};
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_rustls::rustls::ServerConfig;
 
 /// Connections of operators at one time.
 const ADMIN_PLACES: usize = 32;
@@ -112,32 +113,48 @@ async fn run(args: Args) -> HostResult<()> {
         }
     }
 
-    let keep_alive = KeepAlive::every(shared.keep_alive());
-    let server = async {
-        match tls {
-            Some(tls) => {
-                let service = FeedService { pools: pools.clone(), counters: counters.feed.clone() };
-                feed::serve(listener, tls, service, counters.accepts.clone(), keep_alive).await
-            }
-            None => {
-                let relay = DynamoRelay::start(&pools, draw(), shared.model.clone(), clock);
-                relay.serve(listener, counters.accepts.clone(), keep_alive).await
-            }
-        }
-    };
     log!("relay of data center {} listens on {}", args.dc_id, args.listen);
-
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
-        served = server => served?,
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        served = serve(listener, tls, shared, &pools, &counters, clock) => served?,
+        told = told_to_stop() => told?,
     }
     for pool in pools.iter() {
         let _ = pool.input.send(PoolInput::Shutdown).await;
     }
     // What the pools have said last is still on its way.
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    Ok(())
+}
+
+/// Serves subscribers in the protocol asked for; without certificates that is Dynamo's.
+async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    shared: &Shared,
+    pools: &Arc<Vec<PoolHandle>>,
+    counters: &RelayCounters,
+    clock: Clock,
+) -> HostResult<()> {
+    let (accepts, keep_alive) = (counters.accepts.clone(), KeepAlive::every(shared.keep_alive()));
+    match tls {
+        Some(tls) => {
+            let service = FeedService { pools: pools.clone(), counters: counters.feed.clone() };
+            feed::serve(listener, tls, service, accepts, keep_alive).await
+        }
+        None => {
+            let relay = DynamoRelay::start(pools, draw(), shared.model.clone(), clock);
+            relay.serve(listener, accepts, keep_alive).await
+        }
+    }
+}
+
+/// Returns when the process is asked to end.
+async fn told_to_stop() -> HostResult<()> {
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
     Ok(())
 }
 

@@ -123,7 +123,7 @@ fn source_metrics(page: &mut Page, admin: &Admin) {
 }
 
 fn pool_metrics(page: &mut Page, name: &str, report: &PoolReport) {
-    let PoolReport { pool: stats, publish, sources, .. } = report;
+    let PoolReport { pool: stats, publish, .. } = report;
     let pool: Labels<'_> = &[("pool", &name)];
     page.gauge("ckf_pool_sequence", pool, report.sequence);
     page.gauge("ckf_pool_members", pool, stats.members);
@@ -154,6 +154,13 @@ fn pool_metrics(page: &mut Page, name: &str, report: &PoolReport) {
         ("ignored", publish.ignored.total()),
     ];
     page.counters("ckf_leases_total", pool, "what", &leases);
+    event_metrics(page, name, report);
+}
+
+/// What became of the events of a pool's sources.
+fn event_metrics(page: &mut Page, name: &str, report: &PoolReport) {
+    let pool: Labels<'_> = &[("pool", &name)];
+    let sources = &report.sources;
     let events = [
         ("applied", sources.applied),
         ("duplicate", sources.duplicates),

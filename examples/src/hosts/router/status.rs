@@ -79,7 +79,8 @@ fn show_pool(page: &mut String, pool: &PoolRouter) {
     );
     let depths: Vec<u64> = counters.depths.iter().map(Counter::get).collect();
     let most = depths.iter().copied().max().unwrap_or(0).max(1);
-    for (class, &count) in depths.iter().enumerate() {
+    let classes = depths.iter().rposition(|&count| count > 0).map_or(1, |last| last + 1);
+    for (class, &count) in depths[..classes].iter().enumerate() {
         let (from, to) = if class == 0 { (0, 0) } else { (1 << (class - 1), (1u64 << class) - 1) };
         let label = if from == to { from.to_string() } else { format!("{from}-{to}") };
         let width = u128::from(count) * 300 / u128::from(most);
