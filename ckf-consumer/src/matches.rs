@@ -9,21 +9,18 @@ use crate::LaneMask;
 /// What a query found, by lane. A lane that was not ready is absent, which is not depth 0.
 #[derive(Clone, Copy)]
 pub struct Matches {
-    ready: LaneMask,
+    pub(crate) ready: LaneMask,
     len: usize,
-    depths: [u32; Lane::MAX_COUNT],
-    dcs: [u64; Lane::MAX_COUNT],
+    pub(crate) depths: [u32; Lane::MAX_COUNT],
+    pub(crate) dcs: [u64; Lane::MAX_COUNT],
 }
 
 impl Matches {
+    /// Nothing yet. Filled in place: it is too large to be handed on.
     #[inline]
-    pub(crate) fn new(
-        ready: LaneMask,
-        len: usize,
-        depths: [u32; Lane::MAX_COUNT],
-        dcs: [u64; Lane::MAX_COUNT],
-    ) -> Self {
-        Self { ready, len, depths, dcs }
+    pub(crate) fn of(len: usize) -> Self {
+        let (depths, dcs) = ([0; Lane::MAX_COUNT], [0; Lane::MAX_COUNT]);
+        Self { ready: LaneMask::EMPTY, len, depths, dcs }
     }
 
     /// The lanes that were asked.

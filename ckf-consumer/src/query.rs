@@ -3,16 +3,16 @@
 
 use core::array;
 
-use ckf_core::{BlockHash, Format, LocalHash};
+use ckf_core::{Addressing, BlockHash, LocalHash, sequence};
 use ckf_protocol::{DcId, Instant, Lane, Sequence};
 
 use crate::LaneMask;
 use crate::lanes::{Backend, Operation, Scan};
 use crate::matches::Matches;
-use crate::row::View;
-use crate::search::{Depths, GROUP, Ground, Jump, Search, rolled, walk};
+use crate::row::{Spot, View};
+use crate::search::{Depths, GROUP, Ground, Jump, walk};
 use crate::sync::Arc;
-use crate::table::{Captured, Table};
+use crate::table::Table;
 
 /// How a query looks for depths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -136,10 +136,15 @@ impl QueryHandle {
             let mut depths = [[0; Lane::MAX_COUNT]; GROUP];
             let lanes = captured.ready;
             self.run(Group { prefixes, window, lanes, depths: &mut depths });
-            let (lanes, dcs) = self.dcs(captured);
-            for (prefix, depths) in group.iter().zip(depths) {
-                answers.push(Matches::new(lanes, prefix.len(), depths, dcs));
+            let first = answers.len();
+            answers.extend(group.iter().map(|prefix| Matches::of(prefix.len())));
+            let answers = &mut answers[first..];
+            for (answer, depths) in answers.iter_mut().zip(&depths) {
+                answer.depths = *depths;
+                self.table.read_dcs(&mut answer.dcs);
             }
+            let ready = LaneMask::from_bits(self.table.confirm(captured));
+            answers.iter_mut().for_each(|answer| answer.ready = ready);
         }
     }
 
@@ -166,23 +171,17 @@ impl QueryHandle {
 
     #[inline]
     fn find(&self, mode: SearchMode, request: Request<'_>) -> Matches {
-        let captured = self.table.capture();
-        let mut depths = [0; Lane::MAX_COUNT];
-        let lanes = captured.ready;
-        self.run(Find { mode, request, lanes, depths: &mut depths });
-        let (lanes, dcs) = self.dcs(captured);
         let len = match request {
             Request::Blocks(prefix) => prefix.len(),
             Request::Local(prefix) => prefix.len(),
         };
-        Matches::new(lanes, len, depths, dcs)
-    }
-
-    /// The captured lanes that kept their tenant, and who the tenants are.
-    #[inline]
-    fn dcs(&self, captured: Captured) -> (LaneMask, [u64; Lane::MAX_COUNT]) {
-        let dcs = self.table.dcs();
-        (LaneMask::from_bits(self.table.confirm(captured)), dcs)
+        let mut matches = Matches::of(len);
+        let captured = self.table.capture();
+        let lanes = captured.ready;
+        self.run(Find { mode, request, lanes, depths: &mut matches.depths });
+        self.table.read_dcs(&mut matches.dcs);
+        matches.ready = LaneMask::from_bits(self.table.confirm(captured));
+        matches
     }
 
     /// Runs an operation in the code for this table's width and backend.
@@ -201,8 +200,8 @@ impl QueryHandle {
 
     #[inline]
     fn run_at<O: OnRows, const W: usize>(&self, operation: O) -> O::Output {
-        let (rows, format) = (self.table.rows().view::<W>(), *self.table.format());
-        self.table.scan().enter(At { operation, rows, format })
+        let (rows, addressing) = (self.table.rows().view::<W>(), *self.table.addressing());
+        self.table.scan().enter(At { operation, rows, addressing })
     }
 }
 
@@ -223,7 +222,7 @@ trait OnRows {
 struct At<'a, O, const W: usize> {
     operation: O,
     rows: View<'a, W>,
-    format: Format,
+    addressing: Addressing,
 }
 
 impl<O: OnRows, const W: usize> Operation for At<'_, O, W> {
@@ -231,7 +230,7 @@ impl<O: OnRows, const W: usize> Operation for At<'_, O, W> {
 
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) -> O::Output {
-        self.operation.on(Ground { scan, rows: self.rows, format: self.format })
+        self.operation.on(Ground { scan, rows: self.rows, addressing: self.addressing })
     }
 }
 
@@ -250,28 +249,27 @@ struct Find<'a> {
     depths: &'a mut Depths,
 }
 
-impl Find<'_> {
-    #[inline(always)]
-    fn with<S: Scan, const W: usize>(self, ground: Ground<'_, S, W>, search: &impl Search) {
-        match self.request {
-            Request::Blocks(prefix) => {
-                search.search(clip(prefix), self.lanes, 0, self.depths);
-            }
-            Request::Local(prefix) => {
-                rolled(ground, search, clip(prefix), self.lanes, self.depths);
-            }
-        }
-    }
-}
-
 impl OnRows for Find<'_> {
     type Output = ();
 
     #[inline(always)]
     fn on<S: Scan, const W: usize>(self, ground: Ground<'_, S, W>) {
-        match self.mode {
-            SearchMode::Walk => self.with(ground, &walk(ground)),
-            SearchMode::Jump { window } => self.with(ground, &Jump { ground, window }),
+        let Self { mode, request, lanes, depths } = self;
+        match (mode, request) {
+            (SearchMode::Walk, Request::Blocks(prefix)) => {
+                walk(ground, clip(prefix).iter().copied(), lanes, 0, depths);
+            }
+            (SearchMode::Walk, Request::Local(prefix)) => {
+                let hashes = sequence::roll_all(None, clip(prefix).iter().copied());
+                walk(ground, hashes, lanes, 0, depths);
+            }
+            (SearchMode::Jump { window }, Request::Blocks(prefix)) => {
+                let jump = Jump { ground, window };
+                jump.search([clip(prefix)], lanes, array::from_mut(depths));
+            }
+            (SearchMode::Jump { window }, Request::Local(prefix)) => {
+                Jump { ground, window }.search_local(clip(prefix), lanes, depths);
+            }
         }
     }
 }
@@ -290,7 +288,7 @@ impl OnRows for Group<'_> {
     #[inline(always)]
     fn on<S: Scan, const W: usize>(self, ground: Ground<'_, S, W>) {
         let jump = Jump { ground, window: self.window };
-        jump.search_group(self.prefixes, self.lanes, 0, self.depths);
+        jump.search(self.prefixes, self.lanes, self.depths);
     }
 }
 
@@ -305,7 +303,7 @@ impl OnRows for Contains {
 
     #[inline(always)]
     fn on<S: Scan, const W: usize>(self, ground: Ground<'_, S, W>) -> u64 {
-        let address = ground.format.address(self.hash);
-        ground.rows.holders(ground.scan, &address, self.lanes) & self.lanes
+        let spot = Spot::of(&ground.addressing.address(self.hash));
+        ground.rows.holders(ground.scan, &spot, self.lanes) & self.lanes
     }
 }

@@ -8,6 +8,9 @@ use crate::sync::{AtomicU64, Ordering};
 /// Words of a cache line.
 pub(crate) const LINE_WORDS: usize = 8;
 
+/// Bit 0 of each slot of a word.
+const SLOT_ONES: u64 = 0x0001_0001_0001_0001;
+
 /// One cache line of bucket words: the unit of the row scan, and of memory handed in by a host.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
@@ -135,6 +138,36 @@ impl Memory {
     }
 }
 
+/// Where a block lies, and what its words are compared with; small, and cheap to keep by the dozen.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Spot {
+    first: u32,
+    second: u32,
+    // Wide enough to leave no padding: then a table of them is cleared in one go.
+    fingerprint: u32,
+}
+
+impl Spot {
+    #[inline(always)]
+    pub(crate) fn of(address: &Address) -> Self {
+        Self {
+            first: address.first.get(),
+            second: address.second.get(),
+            fingerprint: u32::from(address.fingerprint.get()),
+        }
+    }
+}
+
+/// Whether a slot of either word is the fingerprint. Free of branches.
+#[inline(always)]
+pub(crate) fn holds(first: u64, second: u64, fingerprint: u16) -> bool {
+    let wanted = u64::from(fingerprint) * SLOT_ONES;
+    // A slot that is 0 borrows from its own top bit. Slots above it may borrow as well, which does
+    // not matter to the question whether there is any.
+    let borrows = |word: u64| word.wrapping_sub(SLOT_ONES) & !word;
+    (borrows(first ^ wanted) | borrows(second ^ wanted)) & (SLOT_ONES << 15) != 0
+}
+
 /// The rows of a table that is `W` words wide, as queries read them.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a, const W: usize> {
@@ -179,36 +212,37 @@ impl<const W: usize> View<'_, W> {
 
     /// The lanes that hold the address, of those that share a line with one of `lanes`.
     #[inline(always)]
-    pub(crate) fn holders(&self, scan: impl Scan, address: &Address, lanes: u64) -> u64 {
-        if W < LINE_WORDS {
-            return (0..W)
-                .rev()
-                .fold(0, |mask, lane| mask << 1 | u64::from(self.holds(address, lane)));
-        }
-        let first = &self.lines[address.first.to_usize() * Self::ROW..][..Self::ROW];
-        let second = &self.lines[address.second.to_usize() * Self::ROW..][..Self::ROW];
+    pub(crate) fn holders(&self, scan: impl Scan, spot: &Spot, lanes: u64) -> u64 {
         let mut mask = 0;
+        if W < LINE_WORDS {
+            for lane in (0..W).rev() {
+                mask = mask << 1 | u64::from(self.holds(spot, lane));
+            }
+            return mask;
+        }
+        let first = &self.lines[spot.first as usize * Self::ROW..][..Self::ROW];
+        let second = &self.lines[spot.second as usize * Self::ROW..][..Self::ROW];
         for line in 0..Self::ROW {
             // The line's lanes; a row of one line is always scanned.
             if Self::ROW == 1 || lanes >> (line * LINE_WORDS) & 0xFF != 0 {
-                let found = scan.either(&first[line], &second[line], address.fingerprint);
+                let found = scan.either(&first[line], &second[line], spot.fingerprint as u16);
                 mask |= found << (line * LINE_WORDS);
             }
         }
         mask
     }
 
-    /// Whether one lane holds the address.
+    /// Whether one lane holds the block.
     #[inline(always)]
-    pub(crate) fn holds(&self, address: &Address, lane: usize) -> bool {
-        let image = |bucket: usize| {
-            let word = bucket * W + lane;
-            let word = self.lines[word / LINE_WORDS].0[word % LINE_WORDS].load(Ordering::Relaxed);
-            ckf_core::BucketImage::new(word)
-        };
+    pub(crate) fn holds(&self, spot: &Spot, lane: usize) -> bool {
         // No branch between the two: both words are on their way already.
-        image(address.first.to_usize()).contains(address.fingerprint)
-            | image(address.second.to_usize()).contains(address.fingerprint)
+        holds(self.word(spot.first, lane), self.word(spot.second, lane), spot.fingerprint as u16)
+    }
+
+    #[inline(always)]
+    fn word(&self, bucket: u32, lane: usize) -> u64 {
+        let word = bucket as usize * W + lane;
+        self.lines[word / LINE_WORDS].0[word % LINE_WORDS].load(Ordering::Relaxed)
     }
 }
 

@@ -28,7 +28,7 @@
 //! Writers of different lanes touch different words, and share only the two words at the gate, by
 //! read-modify-write. (`two_lanes_are_written_by_two_threads`)
 
-use ckf_core::Format;
+use ckf_core::{Addressing, Format};
 use ckf_protocol::{DcId, Instant, Lane, Sequence};
 use crossbeam_utils::CachePadded;
 
@@ -39,7 +39,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// Rows, ready lanes and tenants of one consumer.
 #[derive(Debug)]
 pub(crate) struct Table {
-    format: Format,
+    addressing: Addressing,
     rows: Rows,
     scan: Chosen,
     gate: CachePadded<Gate>,
@@ -77,7 +77,7 @@ impl Table {
     pub(crate) fn new(format: Format, lanes: usize, rows: Rows, scan: Chosen) -> Self {
         let words = || (0..lanes).map(|_| AtomicU64::default()).collect();
         Self {
-            format,
+            addressing: format.addressing(),
             rows,
             scan,
             gate: CachePadded::default(),
@@ -89,7 +89,12 @@ impl Table {
 
     #[inline]
     pub(crate) fn format(&self) -> &Format {
-        &self.format
+        self.addressing.format()
+    }
+
+    #[inline]
+    pub(crate) fn addressing(&self) -> &Addressing {
+        &self.addressing
     }
 
     #[inline]
@@ -137,10 +142,10 @@ impl Table {
 
     /// The data centers of all lanes, for a query between capture and confirm.
     #[inline]
-    pub(crate) fn dcs(&self) -> [u64; Lane::MAX_COUNT] {
-        let mut dcs = [0; Lane::MAX_COUNT];
-        dcs.iter_mut().zip(&self.dcs).for_each(|(to, dc)| *to = dc.load(Ordering::Relaxed));
-        dcs
+    pub(crate) fn read_dcs(&self, dcs: &mut [u64; Lane::MAX_COUNT]) {
+        for (to, dc) in dcs.iter_mut().zip(&self.dcs) {
+            *to = dc.load(Ordering::Relaxed);
+        }
     }
 
     /// The data center of one lane, likewise.

@@ -55,7 +55,7 @@ pub mod sequence;
 mod sizing;
 mod table;
 
-pub use address::{Address, BucketIndex, Fingerprint};
+pub use address::{Address, Addressing, BucketIndex, Fingerprint};
 pub use bucket::BucketImage;
 pub use digest::TableDigest;
 pub use error::{AllocationError, FormatError, Full, SizingError};

@@ -6,8 +6,6 @@ use core::arch::x86_64::{
     _mm256_movemask_pd, _mm256_set1_epi16, _mm256_setzero_si256, _mm256_xor_si256,
 };
 
-use ckf_core::Fingerprint;
-
 use super::{Operation, Scan};
 use crate::row::Line;
 use crate::sync::AtomicU64;
@@ -30,7 +28,7 @@ impl Avx2 {
 
 impl Scan for Avx2 {
     #[inline(always)]
-    fn either(self, first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
+    fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64 {
         // SAFETY: `self` exists, so the processor has the features.
         unsafe { either(first, second, fingerprint) }
     }
@@ -49,8 +47,8 @@ fn enter<O: Operation>(scan: Avx2, operation: O) -> O::Output {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn either(first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
-    let wanted = _mm256_set1_epi16(fingerprint.get() as i16);
+fn either(first: &Line, second: &Line, fingerprint: u16) -> u64 {
+    let wanted = _mm256_set1_epi16(fingerprint as i16);
     let ([first_low, first_high], [second_low, second_high]) = (halves(first), halves(second));
     half(first_low, second_low, wanted) | half(first_high, second_high, wanted) << 4
 }

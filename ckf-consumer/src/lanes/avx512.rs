@@ -6,8 +6,6 @@ use core::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-use ckf_core::Fingerprint;
-
 use super::{Operation, Scan};
 use crate::row::Line;
 
@@ -31,7 +29,7 @@ impl Avx512 {
 
 impl Scan for Avx512 {
     #[inline(always)]
-    fn either(self, first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
+    fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64 {
         // SAFETY: `self` exists, so the processor has the features.
         unsafe { either(first, second, fingerprint) }
     }
@@ -50,8 +48,8 @@ fn enter<O: Operation>(scan: Avx512, operation: O) -> O::Output {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn either(first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
-    let wanted = _mm512_set1_epi16(fingerprint.get() as i16);
+fn either(first: &Line, second: &Line, fingerprint: u16) -> u64 {
+    let wanted = _mm512_set1_epi16(fingerprint as i16);
     // A slot of the minimum is 0 where either line's slot is the wanted one; then 1 - it is 1,
     // and 0 elsewhere.
     let nearest = _mm512_min_epu16(

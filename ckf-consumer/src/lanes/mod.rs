@@ -28,8 +28,6 @@ mod pages;
 mod prefetch;
 mod scalar;
 
-use ckf_core::Fingerprint;
-
 use crate::row::Line;
 
 pub(crate) use pages::advise_huge;
@@ -37,8 +35,8 @@ pub(crate) use prefetch::prefetch;
 
 /// A row scan.
 pub(crate) trait Scan: Copy {
-    /// Bit `i`: word `i` of `first` or word `i` of `second` holds the fingerprint.
-    fn either(self, first: &Line, second: &Line, fingerprint: Fingerprint) -> u64;
+    /// Bit `i`: word `i` of `first` or word `i` of `second` holds the fingerprint, which is not 0.
+    fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64;
 
     /// Runs an operation in code that may use the backend's instructions.
     fn enter<O: Operation>(self, operation: O) -> O::Output;
@@ -159,10 +157,10 @@ impl Chosen {
 mod tests {
     use super::*;
     use crate::sync::Ordering;
-    use ckf_core::BucketImage;
+    use ckf_core::{BucketImage, Fingerprint};
     use proptest::prelude::*;
 
-    struct Either<'a>(&'a Line, &'a Line, Fingerprint);
+    struct Either<'a>(&'a Line, &'a Line, u16);
 
     impl Operation for Either<'_> {
         type Output = u64;
@@ -201,7 +199,7 @@ mod tests {
             for backend in Backend::ALL {
                 let Some(chosen) = Chosen::new(backend) else { continue };
                 prop_assert_eq!(chosen.backend(), backend);
-                let found = chosen.enter(Either(&line(first), &line(second), fingerprint));
+                let found = chosen.enter(Either(&line(first), &line(second), bits));
                 prop_assert_eq!(found, expected, "{:?}", backend);
             }
         }

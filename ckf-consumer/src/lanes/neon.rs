@@ -9,8 +9,6 @@ use core::arch::aarch64::{
 };
 use core::arch::asm;
 
-use ckf_core::Fingerprint;
-
 use super::{Operation, Scan};
 use crate::row::Line;
 use crate::sync::AtomicU64;
@@ -28,7 +26,7 @@ impl Neon {
 
 impl Scan for Neon {
     #[inline(always)]
-    fn either(self, first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
+    fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64 {
         // SAFETY: `self` exists, so the processor has the feature.
         unsafe { either(first, second, fingerprint) }
     }
@@ -47,9 +45,9 @@ fn enter<O: Operation>(scan: Neon, operation: O) -> O::Output {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn either(first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
+fn either(first: &Line, second: &Line, fingerprint: u16) -> u64 {
     const WEIGHTS: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-    let wanted = vdupq_n_u16(fingerprint.get());
+    let wanted = vdupq_n_u16(fingerprint);
     let [a, b, c, d] = [0, 2, 4, 6].map(|at| pair(first, second, at, wanted));
     // Saturating narrowing keeps "not 0" from eight bytes down to two.
     let low = vqmovn_u32(vcombine_u32(vqmovn_u64(a), vqmovn_u64(b)));

@@ -1,9 +1,7 @@
 //! The portable row scan: relaxed loads, one word at a time. The oracle of the others.
 
-use ckf_core::{BucketImage, Fingerprint};
-
 use super::{Operation, Scan};
-use crate::row::Line;
+use crate::row::{Line, holds};
 use crate::sync::Ordering;
 
 /// Always available.
@@ -12,12 +10,13 @@ pub(crate) struct Scalar;
 
 impl Scan for Scalar {
     #[inline(always)]
-    fn either(self, first: &Line, second: &Line, fingerprint: Fingerprint) -> u64 {
-        first.0.iter().zip(&second.0).rev().fold(0, |mask, (first, second)| {
-            let held = BucketImage::new(first.load(Ordering::Relaxed)).contains(fingerprint)
-                | BucketImage::new(second.load(Ordering::Relaxed)).contains(fingerprint);
-            mask << 1 | u64::from(held)
-        })
+    fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64 {
+        let mut mask = 0;
+        for (first, second) in first.0.iter().zip(&second.0).rev() {
+            let (first, second) = (first.load(Ordering::Relaxed), second.load(Ordering::Relaxed));
+            mask = mask << 1 | u64::from(holds(first, second, fingerprint));
+        }
+        mask
     }
 
     #[inline(always)]

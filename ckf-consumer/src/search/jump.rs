@@ -1,38 +1,36 @@
 //! The fast search: few positions, whose rows are all asked for before any is looked at.
 //!
-//! For prefixes without holes, a lane holds all positions below its depth and none above, so that
-//! its depth can be bisected. What costs is not the looking but the waiting for memory, so the
-//! rounds are few and wide:
+//! For prefixes without holes, a lane holds all positions below its depth and none above, so few
+//! positions tell where that is. What costs is not the looking but the waiting for memory, so the
+//! looks are few and wide:
 //!
-//! 1. Opening: the first and the last position, and a grid between them, for all lanes at once.
-//!    The grid is asked for before it is known to be needed.
-//! 2. Each lane that holds the first position is bisected on the grid, without a branch on what
-//!    was found: the words are there or on their way.
-//! 3. Rounds: each lane's remaining gap gets a grid of its own, of which only that lane's words
-//!    are asked for, until no gap is left.
+//! 1. Opening: the first position, every eighth or so, and the last one, for all lanes at once.
+//!    All of them are asked for before it is known which are needed.
+//! 2. They are looked at in order. A lane that is missed at one of them has a gap: between there
+//!    and the look before, where it was held.
+//! 3. Rounds: each gap is cut into eight parts, and only that lane's words are asked for at the
+//!    cuts; they are looked at when all gaps are known. Prompts of up to 128 blocks are decided
+//!    then; longer ones take a round more for every factor of eight.
 
-use core::array;
 use core::hint::select_unpredictable;
 
-use ckf_core::{Address, BlockHash};
+use ckf_core::BlockHash;
 
-use super::walk::walk;
-use super::{Depths, Ground, Search, lanes_of};
+use super::{Depths, Ground, lanes_of, walk};
 use crate::lanes::Scan;
+use crate::row::Spot;
 
 /// Requests that are searched together.
 pub(crate) const GROUP: usize = 8;
 
-/// log2 of the parts into which a gap is cut in a round.
+/// log2 of the parts into which a gap is cut.
 const STEPS: u32 = 3;
-/// The same for the opening of a long prefix.
-const LONG_STEPS: u32 = 4;
-/// Positions from which on a prefix is long: more than two rounds of [`STEPS`] can decide.
-const LONG: u32 = 66;
-/// Gaps that are looked at together.
-const GAPS: usize = 8;
+/// Most looks of an opening between the first and the last one.
+const LOOKS: usize = 15;
+/// Gaps that wait for their words together.
+const GAPS: usize = 16;
 
-/// The bisecting search.
+/// The search by few looks.
 #[derive(Clone, Copy)]
 pub(crate) struct Jump<'a, S, const W: usize> {
     pub(crate) ground: Ground<'a, S, W>,
@@ -40,169 +38,205 @@ pub(crate) struct Jump<'a, S, const W: usize> {
     pub(crate) window: u32,
 }
 
-/// Between a position that a lane holds and one that it misses, or the end.
+/// The looks of the opening, on their way.
+#[derive(Clone, Copy, Default)]
+struct Opening {
+    first: Spot,
+    /// Every position that is a multiple of the stride, from the stride on.
+    between: [Spot; LOOKS],
+    last: Spot,
+    /// log2 of the stride.
+    stride: u32,
+    looks: u32,
+}
+
+/// Between a position that a lane holds and one that it misses.
 #[derive(Clone, Copy, Default)]
 struct Gap {
-    request: u8,
-    lane: u8,
+    request: u16,
+    lane: u16,
     held: u32,
     missed: u32,
 }
 
-/// Gaps that wait for a round.
-struct Gaps {
+/// Gaps, and the words at their cuts, on their way.
+pub(super) struct Gaps {
     list: [Gap; GAPS],
+    /// Where the parts of each gap begin, from the second one on.
+    cuts: [[Spot; 1 << STEPS]; GAPS],
     len: usize,
+    /// Depth of a lane that holds position 0 and misses position 1.
+    pub(super) base: u32,
 }
 
-/// The first look at a prefix.
-struct Opening {
-    first: Address,
-    last: Address,
-    /// Between first and last position.
-    span: Gap,
-    steps: u32,
-    /// Where each part of the span begins.
-    grid: [Address; 1 << LONG_STEPS],
-}
-
-impl<S: Scan, const W: usize> Search for Jump<'_, S, W> {
-    /// Looks at some eight to sixteen positions, and at three or four more for each lane whose
-    /// depth is neither 0 nor the whole length.
-    #[inline(always)]
-    fn search(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) -> u64 {
-        self.search_group([prefix], lanes, offset, array::from_mut(depths));
-        let end = offset + prefix.len() as u32;
-        lanes_of(lanes).filter(|&lane| depths[lane] == end).fold(0, |all, lane| all | 1 << lane)
-    }
-
-    #[inline(always)]
-    fn next_look(&self, position: u32, len: u32) -> u32 {
-        let (span, steps) = Self::span(len);
-        let mut cuts = (1..1 << steps).map(|part| span.cut(part, steps));
-        cuts.find(|&cut| cut > position).unwrap_or(span.missed)
-    }
-}
-
+// No closure is given to the standard library in what follows: it would be compiled on its own,
+// for any processor, and called for every position.
 impl<S: Scan, const W: usize> Jump<'_, S, W> {
-    /// [`search`](Search::search) for several prefixes, whose waiting for memory overlaps.
+    /// Finds, for each of `lanes`, how many blocks of each prefix from the start it holds; the
+    /// depths are 0 before. The waiting of all prefixes overlaps.
     #[inline(always)]
-    pub(crate) fn search_group<const N: usize>(
+    pub(crate) fn search<const N: usize>(
         &self,
         prefixes: [&[BlockHash]; N],
         lanes: u64,
-        offset: u32,
         depths: &mut [Depths; N],
     ) {
-        let openings: [_; N] = array::from_fn(|request| self.open(prefixes[request]));
-        let mut gaps = Gaps { list: [Gap::default(); GAPS], len: 0 };
-        for (request, opening) in openings.iter().enumerate() {
-            let Some(opening) = opening else { continue };
-            for lane in lanes_of(self.holders_of_first(opening, lanes)) {
-                let gap = Gap { request: request as u8, lane: lane as u8, ..opening.span };
-                let held = |part: usize| self.ground.rows.holds(&opening.grid[part], lane);
-                let gap = gap.bisected(opening.steps, held);
-                let whole = gap.missed == opening.span.missed
-                    && self.ground.rows.holds(&opening.last, lane);
-                if whole {
-                    depths[request][lane] = offset + gap.missed + 1;
-                } else if gap.is_closed() {
-                    depths[request][lane] = offset + gap.held + 1;
-                } else {
-                    gaps.list[gaps.len] = gap;
-                    gaps.len += 1;
-                    if gaps.len == GAPS {
-                        self.close(&mut gaps, &prefixes, offset, depths);
-                    }
-                }
-            }
+        let mut openings = [Opening::default(); N];
+        for request in 0..N {
+            self.open(prefixes[request], &mut openings[request]);
         }
-        self.close(&mut gaps, &prefixes, offset, depths);
+        let mut gaps = Gaps::none(1);
+        for request in 0..N {
+            self.look(request, &openings[request], lanes, &prefixes, &mut gaps, depths);
+        }
+        self.close(&mut gaps, &prefixes, depths);
         if self.window > 1 {
-            for (prefix, depths) in prefixes.iter().zip(depths) {
-                self.verify(prefix, lanes, offset, depths);
+            for request in 0..N {
+                self.verify(prefixes[request], lanes, 0, &mut depths[request]);
             }
         }
     }
 
-    /// From the first to the last of `len` positions, and log2 of the parts of the first look.
+    /// Asks for all looks of the opening.
     #[inline(always)]
-    fn span(len: u32) -> (Gap, u32) {
-        let span = Gap { missed: len.saturating_sub(1), ..Gap::default() };
-        let most = match len {
-            // A grid of rows of many lines costs more than the round that it saves.
-            _ if W > 16 => 0,
-            LONG.. => LONG_STEPS,
-            _ => STEPS,
-        };
-        (span, span.unknown_bits().min(most))
-    }
-
-    /// Asks for all that the first look at a prefix needs. `None` for an empty one.
-    #[inline(always)]
-    fn open(&self, prefix: &[BlockHash]) -> Option<Opening> {
-        let Ground { rows, format, .. } = self.ground;
-        let (span, steps) = Self::span(prefix.len() as u32);
-        let first = format.address(*prefix.first()?);
-        rows.fetch(&first);
-        let last = format.address(*prefix.last()?);
-        rows.fetch(&last);
-        let mut opening = Opening { first, last, span, steps, grid: [first; 1 << LONG_STEPS] };
-        for part in breadth_first(steps) {
-            let address = format.address(prefix[span.cut(part, steps) as usize]);
-            rows.fetch(&address);
-            opening.grid[part as usize] = address;
+    fn open(&self, prefix: &[BlockHash], opening: &mut Opening) {
+        let (Some(&first), Some(&last)) = (prefix.first(), prefix.last()) else { return };
+        opening.first = self.fetched(first);
+        let inner = (prefix.len() - 1) as u32;
+        opening.stride = stride::<W>(inner);
+        let mut position = 1 << opening.stride;
+        while position < inner {
+            let spot = self.fetched(prefix[position as usize]);
+            opening.between[opening.looks as usize] = spot;
+            opening.looks += 1;
+            position += 1 << opening.stride;
         }
-        Some(opening)
+        opening.last = self.fetched(last);
     }
 
-    /// Of `lanes`, those that hold the first position.
+    /// Looks at what the opening asked for, in order, and asks for the gaps.
     #[inline(always)]
-    fn holders_of_first(&self, opening: &Opening, lanes: u64) -> u64 {
-        self.ground.rows.holders(self.ground.scan, &opening.first, lanes) & lanes
+    fn look<const N: usize>(
+        &self,
+        request: usize,
+        opening: &Opening,
+        lanes: u64,
+        prefixes: &[&[BlockHash]; N],
+        gaps: &mut Gaps,
+        depths: &mut [Depths; N],
+    ) {
+        let Some(inner) = prefixes[request].len().checked_sub(1) else { return };
+        let mut alive = self.holders(&opening.first, lanes);
+        let mut before = 0;
+        for look in 0..opening.looks as usize {
+            if alive == 0 {
+                return;
+            }
+            let held = self.holders(&opening.between[look], alive);
+            let here = before + (1 << opening.stride);
+            self.part(request, alive & !held, before, here, prefixes, gaps, depths);
+            (alive, before) = (held, here);
+        }
+        let whole = self.holders(&opening.last, alive);
+        self.part(request, alive & !whole, before, inner as u32, prefixes, gaps, depths);
+        for lane in lanes_of(whole) {
+            depths[request][lane] = inner as u32 + 1;
+        }
+    }
+
+    /// Takes lanes that hold one position and miss a later one into the gaps.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined; they are the state of one search")]
+    pub(super) fn part<const N: usize>(
+        &self,
+        request: usize,
+        lanes: u64,
+        held: u32,
+        missed: u32,
+        prefixes: &[&[BlockHash]; N],
+        gaps: &mut Gaps,
+        depths: &mut [Depths; N],
+    ) {
+        for lane in lanes_of(lanes) {
+            let gap = Gap { request: request as u16, lane: lane as u16, held, missed };
+            depths[request][lane] = gaps.base + held;
+            if gap.is_open() {
+                if gaps.len == GAPS {
+                    self.close(gaps, prefixes, depths);
+                }
+                self.ask(gaps, gap, prefixes);
+            }
+        }
+    }
+
+    /// Where a block lies; its rows are asked for.
+    #[inline(always)]
+    pub(super) fn fetched(&self, hash: BlockHash) -> Spot {
+        let address = self.ground.addressing.address(hash);
+        self.ground.rows.fetch(&address);
+        Spot::of(&address)
+    }
+
+    /// Of `lanes`, those that hold the block.
+    #[inline(always)]
+    pub(super) fn holders(&self, spot: &Spot, lanes: u64) -> u64 {
+        self.ground.rows.holders(self.ground.scan, spot, lanes) & lanes
+    }
+
+    /// Asks for the words of a gap; there is room for it.
+    #[inline(always)]
+    fn ask<const N: usize>(&self, gaps: &mut Gaps, gap: Gap, prefixes: &[&[BlockHash]; N]) {
+        let prefix = prefixes[usize::from(gap.request)];
+        // Always all parts, also of a small gap: looking at a position twice costs less than
+        // guessing how many there are. First those that are looked at first.
+        for part in [4, 2, 6, 1, 3, 5, 7] {
+            let address = self.ground.addressing.address(prefix[gap.cut(part) as usize]);
+            self.ground.rows.fetch_lane(&address, usize::from(gap.lane));
+            gaps.cuts[gaps.len][part as usize] = Spot::of(&address);
+        }
+        gaps.list[gaps.len] = gap;
+        gaps.len += 1;
     }
 
     /// Rounds, until no gap is left.
     #[inline(always)]
-    fn close<const N: usize>(
+    pub(super) fn close<const N: usize>(
         &self,
         gaps: &mut Gaps,
         prefixes: &[&[BlockHash]; N],
-        offset: u32,
         depths: &mut [Depths; N],
     ) {
-        let Ground { rows, format, .. } = self.ground;
         while gaps.len > 0 {
             let waiting = core::mem::take(&mut gaps.len);
-            let Some(&filler) = prefixes[usize::from(gaps.list[0].request)].first() else { return };
-            let mut grids = [[format.address(filler); 1 << STEPS]; GAPS];
-            for (gap, grid) in gaps.list[..waiting].iter().zip(&mut grids) {
-                let prefix = prefixes[usize::from(gap.request)];
-                let steps = gap.unknown_bits().min(STEPS);
-                for part in breadth_first(steps) {
-                    let address = format.address(prefix[gap.cut(part, steps) as usize]);
-                    rows.fetch_lane(&address, usize::from(gap.lane));
-                    grid[part as usize] = address;
-                }
-            }
-            for (index, grid) in grids[..waiting].iter().enumerate() {
-                let gap = gaps.list[index];
-                let lane = usize::from(gap.lane);
-                let steps = gap.unknown_bits().min(STEPS);
-                let gap = gap.bisected(steps, |part| rows.holds(&grid[part], lane));
-                if gap.is_closed() {
-                    depths[usize::from(gap.request)][lane] = offset + gap.held + 1;
-                } else {
-                    gaps.list[gaps.len] = gap;
-                    gaps.len += 1;
+            for index in 0..waiting {
+                let gap = self.bisected(gaps.list[index], &gaps.cuts[index]);
+                depths[usize::from(gap.request)][usize::from(gap.lane)] =
+                    gaps.base + gap.held;
+                if gap.is_open() {
+                    self.ask(gaps, gap, prefixes);
                 }
             }
         }
     }
 
-    /// Looks at the window before each depth; a lane that misses a position there is walked.
-    fn verify(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) {
-        let Ground { rows, format, .. } = self.ground;
+    /// The part of a gap that is left. No branch depends on what the words say, so that they are
+    /// waited for only one after the other, never guessed and taken back.
+    #[inline(always)]
+    fn bisected(&self, gap: Gap, cuts: &[Spot; 1 << STEPS]) -> Gap {
+        let lane = usize::from(gap.lane);
+        let mut part = 0;
+        for step in (0..STEPS).rev() {
+            let next = part + (1 << step);
+            let held = self.ground.rows.holds(&cuts[next as usize], lane);
+            part = select_unpredictable(held, next, part);
+        }
+        Gap { held: gap.cut(part), missed: gap.cut(part + 1), ..gap }
+    }
+
+    /// Looks at the window before the depth of each of `lanes`; a lane that misses a position
+    /// there is walked. `offset` is the number of blocks before `prefix`.
+    pub(super) fn verify(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) {
+        let Ground { rows, addressing, .. } = self.ground;
         // The position right before the depth was looked at already.
         let window = |depth: u32| {
             let end = (depth - offset).saturating_sub(1) as usize;
@@ -210,57 +244,58 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
         };
         for lane in lanes_of(lanes) {
             for &hash in &prefix[window(depths[lane])] {
-                rows.fetch_lane(&format.address(hash), lane);
+                rows.fetch_lane(&addressing.address(hash), lane);
             }
         }
         for lane in lanes_of(lanes) {
-            let window = window(depths[lane]);
-            let missed = window.clone().find(|&at| !rows.holds(&format.address(prefix[at]), lane));
+            let missed = window(depths[lane])
+                .find(|&at| !rows.holds(&Spot::of(&addressing.address(prefix[at])), lane));
             if let Some(missed) = missed {
                 depths[lane] = offset;
-                walk(self.ground).search(&prefix[..missed], 1 << lane, offset, depths);
+                walk(self.ground, prefix[..missed].iter().copied(), 1 << lane, offset, depths);
             }
         }
+    }
+}
+
+/// log2 of the distance between the looks of an opening, of which the last one is at `inner`. As
+/// small as the number of looks allows, but not below eight where more than seven would be needed:
+/// what is left between them is decided in one round.
+#[inline(always)]
+fn stride<const W: usize>(inner: u32) -> u32 {
+    // Rows of many lines take so long to come that fewer looks and more rounds are better.
+    let most = match W {
+        ..=16 => LOOKS as u32,
+        32 => 7,
+        _ => 3,
+    };
+    let at_most = |looks: u32| {
+        // The smallest power of two of which `looks` more multiples than 0 are not below `inner`.
+        let least = inner.div_ceil(looks + 1);
+        u32::BITS - least.saturating_sub(1).leading_zeros()
+    };
+    at_most(most.min(7)).min(STEPS).max(at_most(most))
+}
+
+impl Gaps {
+    #[inline(always)]
+    pub(super) fn none(base: u32) -> Self {
+        let cuts = [[Spot::default(); 1 << STEPS]; GAPS];
+        Self { list: [Gap::default(); GAPS], cuts, len: 0, base }
     }
 }
 
 impl Gap {
-    /// Bits of the number of positions whose state is unknown.
+    /// Whether anything is unknown.
     #[inline(always)]
-    fn unknown_bits(&self) -> u32 {
-        u32::BITS - self.missed.saturating_sub(self.held + 1).leading_zeros()
+    fn is_open(&self) -> bool {
+        self.missed > self.held + 1
     }
 
-    /// Whether nothing is unknown.
+    /// Where part `part` of eight begins: part 0 at `held`, the last one ends at `missed`.
     #[inline(always)]
-    fn is_closed(&self) -> bool {
-        self.missed <= self.held + 1
-    }
-
-    /// Where part `part` of two to the `steps` begins: part 0 at `held`, the last one ends at
-    /// `missed`.
-    #[inline(always)]
-    fn cut(&self, part: u32, steps: u32) -> u32 {
+    fn cut(&self, part: u32) -> u32 {
         let len = u64::from(self.missed - self.held);
-        self.held + ((len * u64::from(part)) >> steps) as u32
+        self.held + ((len * u64::from(part)) >> STEPS) as u32
     }
-
-    /// The part that is left, given which parts' beginnings are held. No branch depends on what
-    /// `held` says, so that the words it reads are waited for only one after the other, never
-    /// guessed and taken back.
-    #[inline(always)]
-    fn bisected(self, steps: u32, held: impl Fn(usize) -> bool) -> Self {
-        let part = (0..steps).rev().fold(0, |part, step| {
-            let next = part + (1 << step);
-            select_unpredictable(held(next as usize), next, part)
-        });
-        Self { held: self.cut(part, steps), missed: self.cut(part + 1, steps), ..self }
-    }
-}
-
-/// The inner cuts of two to the `steps` parts: the middle one, then the middles of the halves, and
-/// so on.
-#[inline(always)]
-fn breadth_first(steps: u32) -> impl Iterator<Item = u32> {
-    (0..steps).rev().flat_map(move |step| (1 << step..1 << steps).step_by(2 << step))
 }

@@ -9,10 +9,9 @@ mod rolled;
 mod walk;
 
 pub(crate) use jump::{GROUP, Jump};
-pub(crate) use rolled::rolled;
 pub(crate) use walk::walk;
 
-use ckf_core::{BlockHash, Format};
+use ckf_core::{Addressing, BlockHash};
 use ckf_protocol::Lane;
 
 use crate::row::View;
@@ -25,19 +24,7 @@ pub(crate) type Depths = [u32; Lane::MAX_COUNT];
 pub(crate) struct Ground<'a, S, const W: usize> {
     pub(crate) scan: S,
     pub(crate) rows: View<'a, W>,
-    pub(crate) format: Format,
-}
-
-/// A search of one kind.
-pub(crate) trait Search {
-    /// Finds, for each of `lanes`, how many of `prefix` from the start it holds, and writes
-    /// `offset` plus that; the lanes' depths are `offset` before. Returns the lanes that hold all
-    /// of it.
-    fn search(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) -> u64;
-
-    /// The next position, after `position`, that a search of `len` blocks is going to ask for
-    /// first of all.
-    fn next_look(&self, position: u32, len: u32) -> u32;
+    pub(crate) addressing: Addressing,
 }
 
 /// The lanes of a mask, ascending.
