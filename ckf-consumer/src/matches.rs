@@ -10,18 +10,20 @@ use crate::LaneMask;
 #[derive(Clone, Copy)]
 pub struct Matches {
     pub(crate) ready: LaneMask,
-    len: usize,
+    pub(crate) len: usize,
     pub(crate) depths: [u32; Lane::MAX_COUNT],
     pub(crate) dcs: [u64; Lane::MAX_COUNT],
 }
 
 impl Matches {
-    /// Nothing yet. Filled in place: it is too large to be handed on.
-    #[inline]
-    pub(crate) fn of(len: usize) -> Self {
-        let (depths, dcs) = ([0; Lane::MAX_COUNT], [0; Lane::MAX_COUNT]);
-        Self { ready: LaneMask::EMPTY, len, depths, dcs }
-    }
+    /// An answer about no lanes, to be filled by
+    /// [`find_prefix_into`](crate::QueryHandle::find_prefix_into).
+    pub const NONE: Self = Self {
+        ready: LaneMask::EMPTY,
+        len: 0,
+        depths: [0; Lane::MAX_COUNT],
+        dcs: [0; Lane::MAX_COUNT],
+    };
 
     /// The lanes that were asked.
     pub fn ready(&self) -> LaneMask {

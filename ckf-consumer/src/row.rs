@@ -141,10 +141,10 @@ impl Memory {
 /// Where a block lies, and what its words are compared with; small, and cheap to keep by the dozen.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Spot {
-    first: u32,
-    second: u32,
+    pub(crate) first: u32,
+    pub(crate) second: u32,
     // Wide enough to leave no padding: then a table of them is cleared in one go.
-    fingerprint: u32,
+    pub(crate) fingerprint: u32,
 }
 
 impl Spot {

@@ -39,6 +39,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 /// Rows, ready lanes and tenants of one consumer.
 #[derive(Debug)]
 pub(crate) struct Table {
+    format: Format,
     addressing: Addressing,
     rows: Rows,
     scan: Chosen,
@@ -78,6 +79,7 @@ impl Table {
         let words = || (0..lanes).map(|_| AtomicU64::default()).collect();
         Self {
             addressing: format.addressing(),
+            format,
             rows,
             scan,
             gate: CachePadded::default(),
@@ -89,12 +91,12 @@ impl Table {
 
     #[inline]
     pub(crate) fn format(&self) -> &Format {
-        self.addressing.format()
+        &self.format
     }
 
     #[inline]
-    pub(crate) fn addressing(&self) -> &Addressing {
-        &self.addressing
+    pub(crate) fn addressing(&self) -> Addressing {
+        self.addressing
     }
 
     #[inline]

@@ -75,40 +75,50 @@ pub struct Address {
     pub second: BucketIndex,
 }
 
-/// A format made ready for many addresses: what does not depend on the block is computed once.
-#[derive(Clone, Copy, Debug)]
-pub struct Addressing {
-    format: Format,
-    /// What XXH3 makes of the seed for inputs of eight bytes.
-    flip: u64,
+/// Finds the addresses of blocks in one format. What does not depend on the block is computed
+/// once, and code that is generic over this decides once how buckets are found.
+pub trait Addresser: Copy {
+    /// [`Format::address`]. Cost: some 25 instructions, no memory access.
+    fn address(&self, hash: BlockHash) -> Address;
 }
 
-impl Addressing {
-    /// The format.
-    #[inline]
-    pub const fn format(&self) -> &Format {
-        &self.format
-    }
+/// The [`Addresser`] of a format.
+#[derive(Clone, Copy, Debug)]
+pub enum Addressing {
+    /// Of one with [`Indexing::AnyCount`].
+    AnyCount(AnyCount),
+    /// Of one with [`Indexing::PowerOfTwo`].
+    PowerOfTwo(PowerOfTwo),
+}
 
-    /// [`Format::address`], without what is the same for all blocks. Cost: some 25 instructions;
-    /// no memory access.
+/// Addresses where any bucket count goes.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyCount {
+    flip: u64,
+    count: u32,
+}
+
+/// Addresses where the second bucket is found by exclusive or.
+#[derive(Clone, Copy, Debug)]
+pub struct PowerOfTwo {
+    flip: u64,
+    format: Format,
+}
+
+impl Addresser for AnyCount {
     #[inline(always)]
-    pub fn address(&self, hash: BlockHash) -> Address {
+    fn address(&self, hash: BlockHash) -> Address {
         let mixed = xxh3_of_u64(hash.get(), self.flip);
-        match self.format.indexing() {
-            Indexing::AnyCount => {
-                let count = self.format.bucket_count();
-                let fingerprint = Fingerprint::of_mixed(mixed);
-                let first = BucketIndex(scale(mixed, count));
-                Address { fingerprint, first, second: first.mirrored(fingerprint, count) }
-            }
-            Indexing::PowerOfTwo => self.address_by_xor(mixed),
-        }
+        let fingerprint = Fingerprint::of_mixed(mixed);
+        let first = BucketIndex(scale(mixed, self.count));
+        Address { fingerprint, first, second: first.mirrored(fingerprint, self.count) }
     }
+}
 
-    // Kept apart, so that the usual way stays small where it is inlined.
-    #[inline(never)]
-    fn address_by_xor(&self, mixed: u64) -> Address {
+impl Addresser for PowerOfTwo {
+    #[inline(always)]
+    fn address(&self, hash: BlockHash) -> Address {
+        let mixed = xxh3_of_u64(hash.get(), self.flip);
         let fingerprint = Fingerprint::of_mixed(mixed);
         let first = BucketIndex((mixed >> 16) as u32 & (self.format.bucket_count() - 1));
         Address { fingerprint, first, second: self.format.alternate(first, fingerprint) }
@@ -152,13 +162,22 @@ impl Format {
     /// [`addressing`](Self::addressing).
     #[inline]
     pub fn address(&self, hash: BlockHash) -> Address {
-        self.addressing().address(hash)
+        match self.addressing() {
+            Addressing::AnyCount(addresser) => addresser.address(hash),
+            Addressing::PowerOfTwo(addresser) => addresser.address(hash),
+        }
     }
 
     /// This format, ready for many addresses.
     #[inline]
     pub const fn addressing(&self) -> Addressing {
-        Addressing { format: *self, flip: xxh3_flip(self.seed()) }
+        let flip = xxh3_flip(self.seed());
+        match self.indexing() {
+            Indexing::AnyCount => {
+                Addressing::AnyCount(AnyCount { flip, count: self.bucket_count() })
+            }
+            Indexing::PowerOfTwo => Addressing::PowerOfTwo(PowerOfTwo { flip, format: *self }),
+        }
     }
 
     /// The other candidate bucket of a fingerprint found in `bucket`. Its own inverse.

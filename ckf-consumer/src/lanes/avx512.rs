@@ -35,15 +35,15 @@ impl Scan for Avx512 {
     }
 
     #[inline(always)]
-    fn enter<O: Operation>(self, operation: O) -> O::Output {
+    fn enter<O: Operation>(self, operation: O) {
         // SAFETY: `self` exists, so the processor has the features.
-        unsafe { enter(self, operation) }
+        unsafe { enter(self, operation) };
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
-fn enter<O: Operation>(scan: Avx512, operation: O) -> O::Output {
-    operation.run(scan)
+fn enter<O: Operation>(scan: Avx512, operation: O) {
+    operation.run(scan);
 }
 
 #[inline]

@@ -39,16 +39,13 @@ pub(crate) trait Scan: Copy {
     fn either(self, first: &Line, second: &Line, fingerprint: u16) -> u64;
 
     /// Runs an operation in code that may use the backend's instructions.
-    fn enter<O: Operation>(self, operation: O) -> O::Output;
+    fn enter<O: Operation>(self, operation: O);
 }
 
 /// What is compiled once for each backend.
 pub(crate) trait Operation {
-    /// What it returns.
-    type Output;
-
     /// Does it. Implementations are always inlined, into code with the backend's instructions.
-    fn run<S: Scan>(self, scan: S) -> Self::Output;
+    fn run<S: Scan>(self, scan: S);
 }
 
 /// The instructions of the row scan.
@@ -136,7 +133,7 @@ impl Chosen {
 
     /// Runs an operation with it.
     #[inline]
-    pub(crate) fn enter<O: Operation>(self, operation: O) -> O::Output {
+    pub(crate) fn enter<O: Operation>(self, operation: O) {
         match self {
             Self::Scalar(scan) => scan.enter(operation),
             #[cfg(all(target_arch = "x86_64", not(any(ckf_loom, ckf_force_scalar, miri))))]
@@ -160,14 +157,12 @@ mod tests {
     use ckf_core::{BucketImage, Fingerprint};
     use proptest::prelude::*;
 
-    struct Either<'a>(&'a Line, &'a Line, u16);
+    struct Either<'a>(&'a Line, &'a Line, u16, &'a mut u64);
 
     impl Operation for Either<'_> {
-        type Output = u64;
-
         #[inline(always)]
-        fn run<S: Scan>(self, scan: S) -> u64 {
-            scan.either(self.0, self.1, self.2)
+        fn run<S: Scan>(self, scan: S) {
+            *self.3 = scan.either(self.0, self.1, self.2);
         }
     }
 
@@ -199,7 +194,8 @@ mod tests {
             for backend in Backend::ALL {
                 let Some(chosen) = Chosen::new(backend) else { continue };
                 prop_assert_eq!(chosen.backend(), backend);
-                let found = chosen.enter(Either(&line(first), &line(second), bits));
+                let mut found = 0;
+                chosen.enter(Either(&line(first), &line(second), bits, &mut found));
                 prop_assert_eq!(found, expected, "{:?}", backend);
             }
         }

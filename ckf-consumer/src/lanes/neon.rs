@@ -32,14 +32,14 @@ impl Scan for Neon {
     }
 
     #[inline(always)]
-    fn enter<O: Operation>(self, operation: O) -> O::Output {
+    fn enter<O: Operation>(self, operation: O) {
         // SAFETY: `self` exists, so the processor has the feature.
-        unsafe { enter(self, operation) }
+        unsafe { enter(self, operation) };
     }
 }
 
 #[target_feature(enable = "neon")]
-fn enter<O: Operation>(scan: Neon, operation: O) -> O::Output {
+fn enter<O: Operation>(scan: Neon, operation: O) {
     operation.run(scan)
 }
 

@@ -20,7 +20,7 @@ impl Scan for Scalar {
     }
 
     #[inline(always)]
-    fn enter<O: Operation>(self, operation: O) -> O::Output {
-        operation.run(self)
+    fn enter<O: Operation>(self, operation: O) {
+        operation.run(self);
     }
 }

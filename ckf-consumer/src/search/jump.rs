@@ -13,8 +13,9 @@
 //!    then; longer ones take a round more for every factor of eight.
 
 use core::hint::select_unpredictable;
+use core::ops::Range;
 
-use ckf_core::BlockHash;
+use ckf_core::{Addresser, BlockHash};
 
 use super::{Depths, Ground, lanes_of, walk};
 use crate::lanes::Scan;
@@ -27,13 +28,11 @@ pub(crate) const GROUP: usize = 8;
 const STEPS: u32 = 3;
 /// Most looks of an opening between the first and the last one.
 const LOOKS: usize = 15;
-/// Gaps that wait for their words together.
-const GAPS: usize = 16;
 
 /// The search by few looks.
 #[derive(Clone, Copy)]
-pub(crate) struct Jump<'a, S, const W: usize> {
-    pub(crate) ground: Ground<'a, S, W>,
+pub(crate) struct Jump<'a, S, A, const W: usize> {
+    pub(crate) ground: Ground<'a, S, A, W>,
     /// How many positions right before the depth must be held, at least 1.
     pub(crate) window: u32,
 }
@@ -42,12 +41,8 @@ pub(crate) struct Jump<'a, S, const W: usize> {
 #[derive(Clone, Copy, Default)]
 struct Opening {
     first: Spot,
-    /// Every position that is a multiple of the stride, from the stride on.
     between: [Spot; LOOKS],
     last: Spot,
-    /// log2 of the stride.
-    stride: u32,
-    looks: u32,
 }
 
 /// Between a position that a lane holds and one that it misses.
@@ -59,23 +54,29 @@ struct Gap {
     missed: u32,
 }
 
-/// Gaps, and the words at their cuts, on their way.
-pub(super) struct Gaps {
-    list: [Gap; GAPS],
+/// Gaps, and the words at their cuts, on their way. How many there are is kept apart, in a
+/// register, which an array beside it would not allow.
+pub(super) struct Gaps<const G: usize> {
+    list: [Gap; G],
     /// Where the parts of each gap begin, from the second one on.
-    cuts: [[Spot; 1 << STEPS]; GAPS],
-    len: usize,
-    /// Depth of a lane that holds position 0 and misses position 1.
+    cuts: [[Spot; 1 << STEPS]; G],
+}
+
+/// What a search goes along.
+#[derive(Clone, Copy)]
+pub(super) struct Along<'a, const N: usize> {
+    pub(super) prefixes: [&'a [BlockHash]; N],
+    /// The depth of a lane that holds position 0 and not position 1.
     pub(super) base: u32,
 }
 
 // No closure is given to the standard library in what follows: it would be compiled on its own,
 // for any processor, and called for every position.
-impl<S: Scan, const W: usize> Jump<'_, S, W> {
+impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     /// Finds, for each of `lanes`, how many blocks of each prefix from the start it holds; the
-    /// depths are 0 before. The waiting of all prefixes overlaps.
+    /// depths are 0 before. The waiting of all prefixes overlaps. Up to `G` gaps wait together.
     #[inline(always)]
-    pub(crate) fn search<const N: usize>(
+    pub(crate) fn search<const N: usize, const G: usize>(
         &self,
         prefixes: [&[BlockHash]; N],
         lanes: u64,
@@ -85,11 +86,30 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
         for request in 0..N {
             self.open(prefixes[request], &mut openings[request]);
         }
-        let mut gaps = Gaps::none(1);
+        let (mut gaps, mut waiting) = (Gaps::<G>::NONE, 0);
+        let along = Along { prefixes, base: 1 };
         for request in 0..N {
-            self.look(request, &openings[request], lanes, &prefixes, &mut gaps, depths);
+            let Some(inner) = prefixes[request].len().checked_sub(1) else { continue };
+            let (inner, opening) = (inner as u32, &openings[request]);
+            let mut alive = self.holders(&opening.first, lanes);
+            let (step, looks) = looks::<W>(inner);
+            let mut before = 0;
+            for look in 0..looks {
+                if alive == 0 {
+                    break;
+                }
+                let held = self.holders(&opening.between[look as usize], alive);
+                let missed = alive & !held;
+                waiting = self.part(request, missed, before..before + step, &along, &mut gaps, waiting, depths);
+                (alive, before) = (held, before + step);
+            }
+            let whole = self.holders(&opening.last, alive);
+            waiting = self.part(request, alive & !whole, before..inner, &along, &mut gaps, waiting, depths);
+            for lane in lanes_of(whole) {
+                depths[request][lane] = inner + 1;
+            }
         }
-        self.close(&mut gaps, &prefixes, depths);
+        self.close(&along, &mut gaps, waiting, depths);
         if self.window > 1 {
             for request in 0..N {
                 self.verify(prefixes[request], lanes, 0, &mut depths[request]);
@@ -102,77 +122,49 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
     fn open(&self, prefix: &[BlockHash], opening: &mut Opening) {
         let (Some(&first), Some(&last)) = (prefix.first(), prefix.last()) else { return };
         opening.first = self.fetched(first);
-        let inner = (prefix.len() - 1) as u32;
-        opening.stride = stride::<W>(inner);
-        let mut position = 1 << opening.stride;
-        while position < inner {
-            let spot = self.fetched(prefix[position as usize]);
-            opening.between[opening.looks as usize] = spot;
-            opening.looks += 1;
-            position += 1 << opening.stride;
+        let (step, looks) = looks::<W>((prefix.len() - 1) as u32);
+        let mut position = step;
+        for spot in &mut opening.between[..looks as usize] {
+            *spot = self.fetched(prefix[position as usize]);
+            position += step;
         }
         opening.last = self.fetched(last);
     }
 
-    /// Looks at what the opening asked for, in order, and asks for the gaps.
-    #[inline(always)]
-    fn look<const N: usize>(
-        &self,
-        request: usize,
-        opening: &Opening,
-        lanes: u64,
-        prefixes: &[&[BlockHash]; N],
-        gaps: &mut Gaps,
-        depths: &mut [Depths; N],
-    ) {
-        let Some(inner) = prefixes[request].len().checked_sub(1) else { return };
-        let mut alive = self.holders(&opening.first, lanes);
-        let mut before = 0;
-        for look in 0..opening.looks as usize {
-            if alive == 0 {
-                return;
-            }
-            let held = self.holders(&opening.between[look], alive);
-            let here = before + (1 << opening.stride);
-            self.part(request, alive & !held, before, here, prefixes, gaps, depths);
-            (alive, before) = (held, here);
-        }
-        let whole = self.holders(&opening.last, alive);
-        self.part(request, alive & !whole, before, inner as u32, prefixes, gaps, depths);
-        for lane in lanes_of(whole) {
-            depths[request][lane] = inner as u32 + 1;
-        }
-    }
-
-    /// Takes lanes that hold one position and miss a later one into the gaps.
+    /// Takes lanes that hold the start of a range and miss its end into the gaps; returns how many
+    /// gaps wait then.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "inlined; they are the state of one search")]
-    pub(super) fn part<const N: usize>(
+    pub(super) fn part<const N: usize, const G: usize>(
         &self,
         request: usize,
         lanes: u64,
-        held: u32,
-        missed: u32,
-        prefixes: &[&[BlockHash]; N],
-        gaps: &mut Gaps,
+        range: Range<u32>,
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G>,
+        mut waiting: usize,
         depths: &mut [Depths; N],
-    ) {
+    ) -> usize {
         for lane in lanes_of(lanes) {
-            let gap = Gap { request: request as u16, lane: lane as u16, held, missed };
-            depths[request][lane] = gaps.base + held;
+            let (request, lane) = (request as u16, lane as u16);
+            let gap = Gap { request, lane, held: range.start, missed: range.end };
+            depths[usize::from(request)][usize::from(lane)] = along.base + gap.held;
             if gap.is_open() {
-                if gaps.len == GAPS {
-                    self.close(gaps, prefixes, depths);
+                if waiting == G {
+                    self.close(along, gaps, waiting, depths);
+                    waiting = 0;
                 }
-                self.ask(gaps, gap, prefixes);
+                self.ask(gap, along, gaps, waiting);
+                waiting += 1;
             }
         }
+        waiting
     }
 
     /// Where a block lies; its rows are asked for.
     #[inline(always)]
     pub(super) fn fetched(&self, hash: BlockHash) -> Spot {
-        let address = self.ground.addressing.address(hash);
+        let address = self.ground.addresser.address(hash);
         self.ground.rows.fetch(&address);
         Spot::of(&address)
     }
@@ -183,37 +175,44 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
         self.ground.rows.holders(self.ground.scan, spot, lanes) & lanes
     }
 
-    /// Asks for the words of a gap; there is room for it.
+    /// Asks for the words of a gap.
     #[inline(always)]
-    fn ask<const N: usize>(&self, gaps: &mut Gaps, gap: Gap, prefixes: &[&[BlockHash]; N]) {
-        let prefix = prefixes[usize::from(gap.request)];
+    fn ask<const N: usize, const G: usize>(
+        &self,
+        gap: Gap,
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G>,
+        index: usize,
+    ) {
+        let prefix = along.prefixes[usize::from(gap.request)];
+        let cuts = &mut gaps.cuts[index];
         // Always all parts, also of a small gap: looking at a position twice costs less than
         // guessing how many there are. First those that are looked at first.
         for part in [4, 2, 6, 1, 3, 5, 7] {
-            let address = self.ground.addressing.address(prefix[gap.cut(part) as usize]);
+            let address = self.ground.addresser.address(prefix[gap.cut(part) as usize]);
             self.ground.rows.fetch_lane(&address, usize::from(gap.lane));
-            gaps.cuts[gaps.len][part as usize] = Spot::of(&address);
+            cuts[part as usize] = Spot::of(&address);
         }
-        gaps.list[gaps.len] = gap;
-        gaps.len += 1;
+        gaps.list[index] = gap;
     }
 
     /// Rounds, until no gap is left.
     #[inline(always)]
-    pub(super) fn close<const N: usize>(
+    pub(super) fn close<const N: usize, const G: usize>(
         &self,
-        gaps: &mut Gaps,
-        prefixes: &[&[BlockHash]; N],
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G>,
+        mut waiting: usize,
         depths: &mut [Depths; N],
     ) {
-        while gaps.len > 0 {
-            let waiting = core::mem::take(&mut gaps.len);
-            for index in 0..waiting {
+        while waiting > 0 {
+            let asked = core::mem::take(&mut waiting);
+            for index in 0..asked {
                 let gap = self.bisected(gaps.list[index], &gaps.cuts[index]);
-                depths[usize::from(gap.request)][usize::from(gap.lane)] =
-                    gaps.base + gap.held;
+                depths[usize::from(gap.request)][usize::from(gap.lane)] = along.base + gap.held;
                 if gap.is_open() {
-                    self.ask(gaps, gap, prefixes);
+                    self.ask(gap, along, gaps, waiting);
+                    waiting += 1;
                 }
             }
         }
@@ -236,7 +235,7 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
     /// Looks at the window before the depth of each of `lanes`; a lane that misses a position
     /// there is walked. `offset` is the number of blocks before `prefix`.
     pub(super) fn verify(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) {
-        let Ground { rows, addressing, .. } = self.ground;
+        let Ground { rows, addresser, .. } = self.ground;
         // The position right before the depth was looked at already.
         let window = |depth: u32| {
             let end = (depth - offset).saturating_sub(1) as usize;
@@ -244,12 +243,12 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
         };
         for lane in lanes_of(lanes) {
             for &hash in &prefix[window(depths[lane])] {
-                rows.fetch_lane(&addressing.address(hash), lane);
+                rows.fetch_lane(&addresser.address(hash), lane);
             }
         }
         for lane in lanes_of(lanes) {
             let missed = window(depths[lane])
-                .find(|&at| !rows.holds(&Spot::of(&addressing.address(prefix[at])), lane));
+                .find(|&at| !rows.holds(&Spot::of(&addresser.address(prefix[at])), lane));
             if let Some(missed) = missed {
                 depths[lane] = offset;
                 walk(self.ground, prefix[..missed].iter().copied(), 1 << lane, offset, depths);
@@ -258,31 +257,33 @@ impl<S: Scan, const W: usize> Jump<'_, S, W> {
     }
 }
 
-/// log2 of the distance between the looks of an opening, of which the last one is at `inner`. As
-/// small as the number of looks allows, but not below eight where more than seven would be needed:
-/// what is left between them is decided in one round.
+/// The distance between the looks of an opening, and how many there are between the first one, at
+/// 0, and the last one, at `inner`. The distance is as small as the number of looks allows, but not
+/// below eight where more than seven looks would be needed: what is left then is decided in one
+/// round.
 #[inline(always)]
-fn stride<const W: usize>(inner: u32) -> u32 {
+fn looks<const W: usize>(inner: u32) -> (u32, u32) {
     // Rows of many lines take so long to come that fewer looks and more rounds are better.
     let most = match W {
         ..=16 => LOOKS as u32,
         32 => 7,
         _ => 3,
     };
-    let at_most = |looks: u32| {
-        // The smallest power of two of which `looks` more multiples than 0 are not below `inner`.
-        let least = inner.div_ceil(looks + 1);
-        u32::BITS - least.saturating_sub(1).leading_zeros()
+    // The smallest log2 of a distance of which no more than so many multiples are below `inner`.
+    let least = |looks: u32| {
+        let parts = inner.div_ceil(looks + 1);
+        u32::BITS - parts.saturating_sub(1).leading_zeros()
     };
-    at_most(most.min(7)).min(STEPS).max(at_most(most))
+    let distance = least(most.min(7)).min(STEPS).max(least(most));
+    (1 << distance, inner.saturating_sub(1) >> distance)
 }
 
-impl Gaps {
-    #[inline(always)]
-    pub(super) fn none(base: u32) -> Self {
-        let cuts = [[Spot::default(); 1 << STEPS]; GAPS];
-        Self { list: [Gap::default(); GAPS], cuts, len: 0, base }
-    }
+impl<const G: usize> Gaps<G> {
+    pub(super) const NONE: Self = {
+        let spot = Spot { first: 0, second: 0, fingerprint: 0 };
+        let gap = Gap { request: 0, lane: 0, held: 0, missed: 0 };
+        Self { list: [gap; G], cuts: [[spot; 1 << STEPS]; G] }
+    };
 }
 
 impl Gap {

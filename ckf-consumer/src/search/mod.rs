@@ -11,7 +11,6 @@ mod walk;
 pub(crate) use jump::{GROUP, Jump};
 pub(crate) use walk::walk;
 
-use ckf_core::{Addressing, BlockHash};
 use ckf_protocol::Lane;
 
 use crate::row::View;
@@ -21,10 +20,10 @@ pub(crate) type Depths = [u32; Lane::MAX_COUNT];
 
 /// What all searches look at.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground<'a, S, const W: usize> {
+pub(crate) struct Ground<'a, S, A, const W: usize> {
     pub(crate) scan: S,
     pub(crate) rows: View<'a, W>,
-    pub(crate) addressing: Addressing,
+    pub(crate) addresser: A,
 }
 
 /// The lanes of a mask, ascending.

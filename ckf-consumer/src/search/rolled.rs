@@ -5,9 +5,9 @@
 //! as they are rolled, and each is taken some blocks later, when its rows are near; the gap of a
 //! lane that is missed is asked for at once. What is left to wait for at the end is little.
 
-use ckf_core::{BlockHash, LocalHash, sequence::roll};
+use ckf_core::{Addresser, BlockHash, LocalHash, sequence::roll};
 
-use super::jump::{Gaps, Jump};
+use super::jump::{Along, Gaps, Jump};
 use super::{Depths, lanes_of};
 use crate::lanes::Scan;
 use crate::row::Spot;
@@ -19,101 +19,93 @@ const STRIDE: usize = 8;
 /// Looks that are on their way, a power of two: about one memory latency of rolling.
 const LAG: usize = 4;
 
-/// The looks of a run: positions count from 1, since 0 is the last block of the run before, or the
-/// beginning, which every lane holds.
-struct Run {
-    hashes: [BlockHash; RUN + 1],
-    /// Looks on their way, by number modulo their count.
-    looks: [(u32, Spot); LAG],
+/// Looks on their way. The counts are kept apart, in registers.
+type Looks = [(u32, Spot); LAG];
+
+/// How far the looks of a run are. Positions count from 1, since 0 is the last block of the run
+/// before, or the beginning, which every lane holds.
+#[derive(Clone, Copy)]
+struct Progress {
+    alive: u64,
     asked: usize,
     taken: usize,
     /// The position of the last look taken.
     before: u32,
+    /// Gaps that wait.
+    waiting: usize,
 }
 
-impl<S: Scan, const W: usize> Jump<'_, S, W> {
+impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     /// [`search`](Jump::search) for one prompt. Nothing is rolled much further than some lane holds
     /// the prompt.
     #[inline(always)]
     pub(crate) fn search_local(&self, locals: &[LocalHash], lanes: u64, depths: &mut Depths) {
-        let (mut alive, mut offset) = (lanes, 0);
-        let mut run = Run {
-            hashes: [BlockHash::new(0); RUN + 1],
-            looks: [(0, Spot::default()); LAG],
-            asked: 0,
-            taken: 0,
-            before: 0,
-        };
-        let mut gaps = Gaps::none(0);
-        let mut parent = None;
+        let mut hashes = [BlockHash::new(0); RUN + 1];
+        let mut looks = [(0, Spot::default()); LAG];
+        let mut gaps = Gaps::<8>::NONE;
+        let (mut alive, mut base, mut parent) = (lanes, 0, None);
         for blocks in locals.chunks(RUN) {
             let entered = alive;
-            gaps.base = offset;
-            run.before = 0;
+            let mut at = Progress { alive, asked: 0, taken: 0, before: 0, waiting: 0 };
             let mut rolled = 0;
             for blocks in blocks.chunks(STRIDE) {
                 for &local in blocks {
                     let hash = roll(parent, local);
                     parent = Some(hash);
                     rolled += 1;
-                    run.hashes[rolled] = hash;
+                    hashes[rolled] = hash;
                 }
-                if offset == 0 && rolled <= STRIDE {
-                    // What decides about prompts that nobody holds.
-                    alive = self.ask_look(&mut run, 1, alive, &mut gaps, depths);
+                let along = Along { prefixes: [&hashes], base };
+                // The first block of all decides about prompts that nobody holds.
+                let first = (base == 0 && rolled <= STRIDE && rolled > 1).then_some(1);
+                for position in first.into_iter().chain([rolled]) {
+                    if at.asked - at.taken == LAG {
+                        at = self.take_look(at, &along, &looks, &mut gaps, depths);
+                    }
+                    let address = self.ground.addresser.address(hashes[position]);
+                    self.ground.rows.fetch_lanes(&address, at.alive);
+                    looks[at.asked % LAG] = (position as u32, Spot::of(&address));
+                    at.asked += 1;
                 }
-                alive = self.ask_look(&mut run, rolled, alive, &mut gaps, depths);
-                if alive == 0 {
+                if at.alive == 0 {
                     break;
                 }
             }
-            while alive != 0 && run.taken < run.asked {
-                alive = self.take_look(&mut run, alive, &mut gaps, depths);
+            let along = Along { prefixes: [&hashes], base };
+            while at.alive != 0 && at.taken < at.asked {
+                at = self.take_look(at, &along, &looks, &mut gaps, depths);
             }
-            self.close(&mut gaps, &[&run.hashes[..]], core::array::from_mut(depths));
+            self.close(&along, &mut gaps, at.waiting, core::array::from_mut(depths));
+            alive = at.alive;
             if self.window > 1 {
-                self.verify(&run.hashes[1..=rolled], entered & !alive, offset, depths);
+                self.verify(&hashes[1..=rolled], entered & !alive, base, depths);
             }
             if alive == 0 {
                 return;
             }
-            offset += blocks.len() as u32;
-            run.hashes[0] = run.hashes[blocks.len()];
+            base += blocks.len() as u32;
+            hashes[0] = hashes[blocks.len()];
             for lane in lanes_of(alive) {
-                depths[lane] = offset;
+                depths[lane] = base;
             }
         }
     }
 
-    /// Asks for a look, once there is room; returns the lanes that are left.
+    /// Takes the oldest look.
     #[inline(always)]
-    fn ask_look(
+    fn take_look(
         &self,
-        run: &mut Run,
-        position: usize,
-        mut alive: u64,
-        gaps: &mut Gaps,
+        mut at: Progress,
+        along: &Along<'_, 1>,
+        looks: &Looks,
+        gaps: &mut Gaps<8>,
         depths: &mut Depths,
-    ) -> u64 {
-        if run.asked - run.taken == LAG {
-            alive = self.take_look(run, alive, gaps, depths);
-        }
-        let address = self.ground.addressing.address(run.hashes[position]);
-        self.ground.rows.fetch_lanes(&address, alive);
-        run.looks[run.asked % LAG] = (position as u32, Spot::of(&address));
-        run.asked += 1;
-        alive
-    }
-
-    /// Takes the oldest look; returns the lanes that are left.
-    #[inline(always)]
-    fn take_look(&self, run: &mut Run, alive: u64, gaps: &mut Gaps, depths: &mut Depths) -> u64 {
-        let (position, spot) = run.looks[run.taken % LAG];
-        run.taken += 1;
-        let held = self.holders(&spot, alive);
+    ) -> Progress {
+        let (position, spot) = looks[at.taken % LAG];
+        let held = self.holders(&spot, at.alive);
+        let (missed, range) = (at.alive & !held, at.before..position);
         let depths = core::array::from_mut(depths);
-        self.part(0, alive & !held, run.before, position, &[&run.hashes[..]], gaps, depths);
-        run.before = position;
-        held
+        at.waiting = self.part(0, missed, range, along, gaps, at.waiting, depths);
+        Progress { alive: held, taken: at.taken + 1, before: position, ..at }
     }
 }

@@ -1,6 +1,6 @@
 //! The exact search: every position in turn, rows asked for well ahead.
 
-use ckf_core::BlockHash;
+use ckf_core::{Addresser, BlockHash};
 
 use super::{Depths, Ground, record};
 use crate::lanes::Scan;
@@ -16,14 +16,14 @@ const START: usize = 4;
 /// and writes `offset` plus that. Hashes are taken as rows are asked for, so that computing them
 /// costs no more than waiting would.
 #[inline(always)]
-pub(crate) fn walk<S: Scan, const W: usize>(
-    ground: Ground<'_, S, W>,
+pub(crate) fn walk<S: Scan, A: Addresser, const W: usize>(
+    ground: Ground<'_, S, A, W>,
     mut hashes: impl Iterator<Item = BlockHash>,
     lanes: u64,
     offset: u32,
     depths: &mut Depths,
 ) {
-    let Ground { scan, rows, addressing } = ground;
+    let Ground { scan, rows, addresser } = ground;
     let mut ring = [Spot::default(); AHEAD];
     let (mut alive, mut fetched, mut position) = (lanes, 0, 0);
     // Two positions are asked for per position looked at, until all room is used.
@@ -34,7 +34,7 @@ pub(crate) fn walk<S: Scan, const W: usize>(
                 until = fetched;
                 break;
             };
-            let address = addressing.address(hash);
+            let address = addresser.address(hash);
             rows.fetch_lanes(&address, alive);
             ring[fetched % AHEAD] = Spot::of(&address);
             fetched += 1;
