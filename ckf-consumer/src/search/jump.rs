@@ -24,7 +24,7 @@ use crate::row::Spot;
 /// Requests that are searched together.
 pub(crate) const GROUP: usize = 8;
 
-/// log2 of the parts into which a gap is cut.
+/// log2 of the most parts into which a gap is cut.
 const STEPS: u32 = 3;
 /// Most looks of an opening between the first and the last one.
 const LOOKS: usize = 15;
@@ -73,6 +73,10 @@ pub(super) struct Along<'a, const N: usize> {
 // No closure is given to the standard library in what follows: it would be compiled on its own,
 // for any processor, and called for every position.
 impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
+    /// log2 of the parts into which a gap is cut. Among many lanes many have gaps, and then fewer
+    /// words and more rounds are better.
+    const STEPS: u32 = if W > 16 { 2 } else { STEPS };
+
     /// Finds, for each of `lanes`, how many blocks of each prefix from the start it holds; the
     /// depths are 0 before. The waiting of all prefixes overlaps. Up to `G` gaps wait together.
     #[inline(always)]
@@ -188,8 +192,9 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         let cuts = &mut gaps.cuts[index];
         // Always all parts, also of a small gap: looking at a position twice costs less than
         // guessing how many there are. First those that are looked at first.
-        for part in [4, 2, 6, 1, 3, 5, 7] {
-            let address = self.ground.addresser.address(prefix[gap.cut(part) as usize]);
+        let order: &[u32] = if Self::STEPS == STEPS { &[4, 2, 6, 1, 3, 5, 7] } else { &[2, 1, 3] };
+        for &part in order {
+            let address = self.ground.addresser.address(prefix[gap.cut(part, Self::STEPS) as usize]);
             self.ground.rows.fetch_lane(&address, usize::from(gap.lane));
             cuts[part as usize] = Spot::of(&address);
         }
@@ -224,12 +229,12 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     fn bisected(&self, gap: Gap, cuts: &[Spot; 1 << STEPS]) -> Gap {
         let lane = usize::from(gap.lane);
         let mut part = 0;
-        for step in (0..STEPS).rev() {
+        for step in (0..Self::STEPS).rev() {
             let next = part + (1 << step);
             let held = self.ground.rows.holds(&cuts[next as usize], lane);
             part = select_unpredictable(held, next, part);
         }
-        Gap { held: gap.cut(part), missed: gap.cut(part + 1), ..gap }
+        Gap { held: gap.cut(part, Self::STEPS), missed: gap.cut(part + 1, Self::STEPS), ..gap }
     }
 
     /// Looks at the window before the depth of each of `lanes`; a lane that misses a position
@@ -293,10 +298,11 @@ impl Gap {
         self.missed > self.held + 1
     }
 
-    /// Where part `part` of eight begins: part 0 at `held`, the last one ends at `missed`.
+    /// Where part `part` of two to the `steps` begins: part 0 at `held`, the last one ends at
+    /// `missed`.
     #[inline(always)]
-    fn cut(&self, part: u32) -> u32 {
+    fn cut(&self, part: u32, steps: u32) -> u32 {
         let len = u64::from(self.missed - self.held);
-        self.held + ((len * u64::from(part)) >> STEPS) as u32
+        self.held + ((len * u64::from(part)) >> steps) as u32
     }
 }
