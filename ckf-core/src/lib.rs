@@ -55,9 +55,7 @@ pub mod sequence;
 mod sizing;
 mod table;
 
-pub use address::{
-    Address, Addresser, Addressing, AnyCount, BucketIndex, Fingerprint, PowerOfTwo,
-};
+pub use address::{Address, Addresser, Addressing, AnyCount, BucketIndex, Fingerprint, PowerOfTwo};
 pub use bucket::BucketImage;
 pub use digest::TableDigest;
 pub use error::{AllocationError, FormatError, Full, SizingError};

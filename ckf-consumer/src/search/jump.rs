@@ -75,7 +75,7 @@ pub(super) struct Along<'a, const N: usize> {
 impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     /// log2 of the parts into which a gap is cut. Among many lanes many have gaps, and then fewer
     /// words and more rounds are better.
-    const STEPS: u32 = if W > 16 { 2 } else { STEPS };
+    const STEPS: u32 = if W > 16 { 1 } else { STEPS };
 
     /// Finds, for each of `lanes`, how many blocks of each prefix from the start it holds; the
     /// depths are 0 before. The waiting of all prefixes overlaps. Up to `G` gaps wait together.
@@ -104,11 +104,27 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
                 }
                 let held = self.holders(&opening.between[look as usize], alive);
                 let missed = alive & !held;
-                waiting = self.part(request, missed, before..before + step, &along, &mut gaps, waiting, depths);
+                waiting = self.part(
+                    request,
+                    missed,
+                    before..before + step,
+                    &along,
+                    &mut gaps,
+                    waiting,
+                    depths,
+                );
                 (alive, before) = (held, before + step);
             }
             let whole = self.holders(&opening.last, alive);
-            waiting = self.part(request, alive & !whole, before..inner, &along, &mut gaps, waiting, depths);
+            waiting = self.part(
+                request,
+                alive & !whole,
+                before..inner,
+                &along,
+                &mut gaps,
+                waiting,
+                depths,
+            );
             for lane in lanes_of(whole) {
                 depths[request][lane] = inner + 1;
             }
@@ -192,9 +208,10 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         let cuts = &mut gaps.cuts[index];
         // Always all parts, also of a small gap: looking at a position twice costs less than
         // guessing how many there are. First those that are looked at first.
-        let order: &[u32] = if Self::STEPS == STEPS { &[4, 2, 6, 1, 3, 5, 7] } else { &[2, 1, 3] };
+        let order: &[u32] = if Self::STEPS == STEPS { &[4, 2, 6, 1, 3, 5, 7] } else { &[1] };
         for &part in order {
-            let address = self.ground.addresser.address(prefix[gap.cut(part, Self::STEPS) as usize]);
+            let address =
+                self.ground.addresser.address(prefix[gap.cut(part, Self::STEPS) as usize]);
             self.ground.rows.fetch_lane(&address, usize::from(gap.lane));
             cuts[part as usize] = Spot::of(&address);
         }
@@ -239,7 +256,13 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
 
     /// Looks at the window before the depth of each of `lanes`; a lane that misses a position
     /// there is walked. `offset` is the number of blocks before `prefix`.
-    pub(super) fn verify(&self, prefix: &[BlockHash], lanes: u64, offset: u32, depths: &mut Depths) {
+    pub(super) fn verify(
+        &self,
+        prefix: &[BlockHash],
+        lanes: u64,
+        offset: u32,
+        depths: &mut Depths,
+    ) {
         let Ground { rows, addresser, .. } = self.ground;
         // The position right before the depth was looked at already.
         let window = |depth: u32| {
@@ -272,7 +295,7 @@ fn looks<const W: usize>(inner: u32) -> (u32, u32) {
     let most = match W {
         ..=16 => LOOKS as u32,
         32 => 7,
-        _ => 3,
+        _ => 7,
     };
     // The smallest log2 of a distance of which no more than so many multiples are below `inner`.
     let least = |looks: u32| {
