@@ -188,7 +188,8 @@ impl Format {
             Indexing::AnyCount => bucket.mirrored(fingerprint, count),
             Indexing::PowerOfTwo => {
                 let bytes = fingerprint.get().to_le_bytes();
-                let step = xxh3_64_with_seed(&bytes, self.seed() ^ GOLDEN_GAMMA) as u32 & (count - 1);
+                let step =
+                    xxh3_64_with_seed(&bytes, self.seed() ^ GOLDEN_GAMMA) as u32 & (count - 1);
                 BucketIndex(bucket.0 ^ step.max(1))
             }
         }
