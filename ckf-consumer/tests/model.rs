@@ -152,7 +152,7 @@ proptest! {
 
     #[test]
     fn local_hashes_are_rolled_to_the_same_answer(
-        lanes in prop::collection::vec((0.0..1.2f64).prop_map(|share| share.min(1.0)), 1..=20),
+        lanes in prop::collection::vec((0.0..1.2f64).prop_map(|share| share.min(1.0)), 1..=40),
         len in prop_oneof![0..30usize, 100..140usize, 240..270usize, 0..1_000usize],
     ) {
         let locals: Vec<_> = (0..len as u64).map(|i| LocalHash::new(hash(i).get())).collect();
@@ -164,12 +164,14 @@ proptest! {
             let known = Known::new(format, words.clone(), backend);
             let walk = known.query.find_prefix(&prefix);
             prop_assert_eq!(known.query.find_prefix_local(&locals), walk);
-            let jump = known.jump(1).find_prefix_local(&locals);
-            for (lane, _, depth) in jump.iter() {
-                if known.is_without_holes(lane.to_usize(), &prefix) {
-                    prop_assert_eq!(Some(depth), walk.depth(lane));
+            for window in [1, 4] {
+                let jump = known.jump(window).find_prefix_local(&locals);
+                for (lane, _, depth) in jump.iter() {
+                    if known.is_without_holes(lane.to_usize(), &prefix) {
+                        prop_assert_eq!(Some(depth), walk.depth(lane));
+                    }
+                    prop_assert!(Some(depth) >= walk.depth(lane));
                 }
-                prop_assert!(Some(depth) >= walk.depth(lane));
             }
         }
     }

@@ -37,6 +37,18 @@ impl Cost {
     }
 }
 
+/// A request, as an index takes it.
+pub trait Request {
+    /// Reads it, so that it is as near as one that was made just before it is asked.
+    fn bring_near(&self);
+}
+
+impl<T: Copy> Request for Vec<T> {
+    fn bring_near(&self) {
+        self.iter().for_each(|&item| _ = black_box(item));
+    }
+}
+
 /// One line of the comparison: an index called in one way.
 pub struct Row {
     name: &'static str,
@@ -52,7 +64,7 @@ pub struct Row {
 
 impl Row {
     /// A row that answers one request per call.
-    pub fn single<Q: 'static, R>(
+    pub fn single<Q: Request + 'static, R>(
         name: &'static str,
         requests: Vec<Q>,
         call: impl Fn(&Q) -> R + 'static,
@@ -61,7 +73,7 @@ impl Row {
     }
 
     /// A row that answers `per_call` requests per call.
-    pub fn batch<Q: 'static, R>(
+    pub fn batch<Q: Request + 'static, R>(
         name: &'static str,
         per_call: usize,
         requests: Vec<Q>,
@@ -71,6 +83,7 @@ impl Row {
             let mut samples = Samples::default();
             samples.reserve(requests.len() / per_call);
             for batch in requests.chunks_exact(per_call) {
+                batch.iter().for_each(Request::bring_near);
                 let before = Clock::ticks();
                 black_box(call(black_box(batch)));
                 samples.push(Clock::ticks() - before);

@@ -273,15 +273,15 @@ impl Side for Ours {
 
     fn rows(&self, queries: &[Query]) -> Vec<Row> {
         vec![
-            self.row("ours.jump", queries, |handle, query| handle.find_prefix_jump(query)),
-            self.row("ours.walk", queries, |handle, query| handle.find_prefix_walk(query)),
+            self.row("ours.jump", queries, SearchMode::JUMP),
+            self.row("ours.walk", queries, SearchMode::Walk),
             self.local_row(queries),
             self.batch_row(queries),
         ]
     }
 
     fn written(mut self, workload: &dyn Workload, queries: &[Query]) -> Vec<(Row, Writer)> {
-        let row = self.row("ours.jump", queries, |handle, query| handle.find_prefix_jump(query));
+        let row = self.row("ours.jump", queries, SearchMode::JUMP);
         let mut stream = Self::producer(workload, 0);
         stream.install(&mut self.sessions[0], 0);
         let mut frames = Vec::new();
@@ -305,17 +305,17 @@ impl Side for Ours {
 
 impl Ours {
     /// A row that takes sequence hashes.
-    fn row(
-        &self,
-        name: &'static str,
-        queries: &[Query],
-        find: impl Fn(&QueryHandle, &[BlockHash]) -> Matches + Copy + 'static,
-    ) -> Row {
+    fn row(&self, name: &'static str, queries: &[Query], mode: SearchMode) -> Row {
         let requests: Vec<_> = queries.iter().map(|query| blocks(&query.chain.sequence)).collect();
-        let (handle, check, checked) =
-            (self.queries.clone(), self.queries.clone(), requests.clone());
-        Row::single(name, requests, move |query: &Vec<BlockHash>| find(&handle, query))
-            .checked(move |number| depths(&find(&check, &checked[number])))
+        let handle = self.queries.clone().with_mode(mode);
+        let (check, checked) = (handle.clone(), requests.clone());
+        let answer = RefCell::new(Matches::NONE);
+        let find = move |query: &Vec<BlockHash>| {
+            handle.find_prefix_into(query, &mut answer.borrow_mut());
+            black_box(&answer);
+        };
+        Row::single(name, requests, find)
+            .checked(move |number| depths(&check.find_prefix(&checked[number])))
             .costing(&self.cost)
     }
 
@@ -325,7 +325,12 @@ impl Ours {
         let requests: Vec<Vec<LocalHash>> = queries.iter().map(local).collect();
         let handle = self.queries.clone().with_mode(SearchMode::JUMP);
         let (check, checked) = (handle.clone(), requests.clone());
-        Row::single("ours.local", requests, move |query| handle.find_prefix_local(query))
+        let answer = RefCell::new(Matches::NONE);
+        let find = move |query: &Vec<LocalHash>| {
+            handle.find_prefix_local_into(query, &mut answer.borrow_mut());
+            black_box(&answer);
+        };
+        Row::single("ours.local", requests, find)
             .checked(move |number| depths(&check.find_prefix_local(&checked[number])))
             .costing(&self.cost)
     }

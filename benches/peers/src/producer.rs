@@ -198,7 +198,10 @@ pub fn compare(sizes: &[usize], shared_size: usize, clock: &Clock) -> Value {
         }
     }
     let [ours, theirs] = sides;
-    json!({ "ours": ours, "dynamo": theirs, "hashing_ns_per_block": round1(hashing_ns_per_block()) })
+    json!({
+        "ours": ours, "dynamo": theirs, "held": shared_size as f64,
+        "hashing_ns_per_block": round1(hashing_ns_per_block()),
+    })
 }
 
 /// The power of two of buckets whose load with `blocks` is nearest to 60 %: Dynamo's filter takes
