@@ -13,6 +13,27 @@ use ckf_protocol::{DcId, Instant, Lane, Sequence};
 /// until all is there, [`publish_ready`](Self::publish_ready), then [`store`](Self::store) and
 /// [`note`](Self::note) for each delta, and [`retire`](Self::retire) at any time. Any other order
 /// of calls is harmless.
+///
+/// ```
+/// fn can_move<T: Send>() {}
+/// can_move::<ckf_consumer::LaneWriter>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn can_double<T: Clone>() {}
+/// can_double::<ckf_consumer::LaneWriter>();
+/// ```
+///
+/// Nor can two threads write through one at the same time:
+///
+/// ```compile_fail,E0499
+/// fn write(mut writer: ckf_consumer::LaneWriter) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| writer.retire());
+///         scope.spawn(|| writer.retire());
+///     });
+/// }
+/// ```
 #[derive(Debug)]
 pub struct LaneWriter {
     table: Arc<Table>,

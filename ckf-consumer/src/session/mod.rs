@@ -119,7 +119,7 @@ pub use store::LaneStore;
 /// can_move::<ckf_consumer::LaneSession>();
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn can_double<T: Clone>() {}
 /// can_double::<ckf_consumer::LaneSession>();
 /// ```
