@@ -11,7 +11,8 @@
 //! [`metrics`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
-//! take. Secrets come from files only.
+//! take (the sockets of the simulated engine's events aside). Secrets come from files only.
+//! `examples/HOSTS.md` says how the programs are run.
 
 pub mod certs;
 pub mod clock;
@@ -32,6 +33,7 @@ pub mod tls;
 
 use std::fmt::Display;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::log;
 
@@ -62,6 +64,11 @@ pub fn exit(result: HostResult<()>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The lock of something that is left consistent even by a thread that panicked.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A number that no other process start is likely to draw: incarnations, consumer ids, seeds.

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::client::DynamoLink;
 use super::{check_envelope, pool_id};
 use crate::hosts::HostResult;
+use crate::hosts::lock;
 use crate::hosts::proto::dynamo as proto;
-use crate::hosts::relay::sources::lock;
 
 /// Pause before a stream that ended is asked for again.
 const PAUSE: Duration = Duration::from_secs(1);

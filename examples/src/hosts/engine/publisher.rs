@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
 use crate::hosts::HostResult;
-use crate::hosts::relay::sources::lock;
+use crate::hosts::lock;
 
 /// Batches kept for replay.
 const BUFFER_STEPS: usize = 10_000;

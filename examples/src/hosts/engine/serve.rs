@@ -17,7 +17,7 @@ use serde_json::json;
 use super::Engine;
 use super::publisher::Publisher;
 use crate::hosts::http::read_json;
-use crate::hosts::relay::sources::lock;
+use crate::hosts::lock;
 
 /// Bytes of a request at most.
 const MAX_BODY: usize = 4 << 20;

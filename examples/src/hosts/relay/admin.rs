@@ -10,9 +10,10 @@ use axum::routing::get;
 
 use super::feed::FeedCounters;
 use super::pool::{PoolHandle, PoolReport};
-use super::sources::{Watched, lock};
+use super::sources::Watched;
 use crate::hosts::clock::Clock;
 use crate::hosts::listen::AcceptCounters;
+use crate::hosts::lock;
 use crate::hosts::metrics::{Counter, Labels, Page};
 use crate::hosts::nats::NatsCounters;
 

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::pool::{PoolHandle, PoolInput};
 use crate::hosts::clock::Clock;
+use crate::hosts::lock;
 use crate::hosts::metrics::Counter;
 use crate::hosts::source::life::Life;
 use crate::hosts::source::spec::SourceSpec;
@@ -141,9 +142,4 @@ impl Roster {
 fn first_generation() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros() as u64
-}
-
-/// The lock of something that is left consistent even by a thread that panicked.
-pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

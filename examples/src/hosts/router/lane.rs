@@ -9,7 +9,7 @@ use futures::StreamExt;
 use super::link::{Frames, Link, is_request};
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
-use crate::hosts::relay::sources::lock;
+use crate::hosts::lock;
 use crate::log;
 
 /// What a lane is doing, for the status page and metrics.
