@@ -68,12 +68,6 @@ impl Dirty {
         self.marks.insert(change.bucket.get());
     }
 
-    /// Brings the memory of a mark near; the value means nothing.
-    #[inline]
-    pub(crate) fn touch(&self, bucket: BucketIndex) -> u64 {
-        self.marks.touch(bucket.get())
-    }
-
     /// Buckets marked, also those that have gone back to what was published.
     #[inline]
     pub(crate) fn len(&self) -> u32 {

@@ -66,12 +66,6 @@ impl Marks {
         self.top[at >> 18] |= 1 << (at >> 12 & 63);
     }
 
-    /// Brings the memory of a number near; the value means nothing.
-    #[inline]
-    pub(crate) fn touch(&self, number: u32) -> u64 {
-        self.low[number as usize >> 6]
-    }
-
     pub(crate) fn contains(&self, number: u32) -> bool {
         let at = number as usize;
         self.low.get(at >> 6).is_some_and(|word| word >> (at & 63) & 1 != 0)

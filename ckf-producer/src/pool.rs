@@ -254,12 +254,15 @@ impl Pool {
 
     /// The member gains these blocks.
     fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.each(Some(at), blocks, |pool, block| pool.gain(at, block, outcome));
+        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
+        self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
     }
 
     /// The member loses these blocks, as far as it has them.
     fn lose_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.each(Some(at), blocks, |pool, block| {
+        let near =
+            |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks) ^ pool.touch_owners(blocks);
+        self.each(blocks, near, |pool, block| {
             if pool.ownership.lose(at, block.key, &mut pool.budget) {
                 pool.count_off(at, block, outcome);
             } else {
@@ -270,7 +273,7 @@ impl Pool {
 
     /// The member, which has these blocks in its set no more, is counted off as their owner.
     fn count_off_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.each(None, blocks, |pool, block| pool.count_off(at, block, outcome));
+        self.each(blocks, Self::touch_owners, |pool, block| pool.count_off(at, block, outcome));
     }
 
     #[inline]
@@ -327,7 +330,10 @@ impl Pool {
     }
 
     fn keep_only(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.each(Some(at), blocks, |pool, block| pool.ownership.keep(at, block.key));
+        let near = |pool: &Self, blocks: &[Prepared]| {
+            blocks.iter().fold(0, |near, block| near ^ pool.ownership.touch(at, block.key))
+        };
+        self.each(blocks, near, |pool, block| pool.ownership.keep(at, block.key));
         let (scramble, mut cursor) = (*self.ownership.scramble(), Cursor::default());
         let mut losses = Losses::EMPTY;
         while self.ownership.sweep(at, &mut cursor, |key| losses.push(scramble.block(key))) {
@@ -339,60 +345,57 @@ impl Pool {
         self.ownership.shrink(at, &mut self.budget);
     }
 
-    /// Does something with each block, in order, a group at a time.
+    /// Does something with each block, in order, a group at a time. Their memory is `near` first.
     #[inline]
     fn each(
         &mut self,
-        at: Option<OwnerId>,
         blocks: &[BlockHash],
+        near: impl Fn(&Self, &[Prepared]) -> u64,
         mut act: impl FnMut(&mut Self, &Prepared),
     ) {
         let (groups, rest) = blocks.as_chunks::<GROUP>();
-        groups.iter().for_each(|group| self.each_of(at, group, &mut act));
+        groups.iter().for_each(|group| self.each_of(group, &near, &mut act));
         let (groups, rest) = rest.as_chunks::<{ GROUP / 4 }>();
-        groups.iter().for_each(|group| self.each_of(at, group, &mut act));
-        rest.iter().for_each(|&block| self.each_of(at, &[block], &mut act));
-    }
-
-    #[inline]
-    fn each_of<const N: usize>(
-        &mut self,
-        at: Option<OwnerId>,
-        blocks: &[BlockHash; N],
-        act: &mut impl FnMut(&mut Self, &Prepared),
-    ) {
-        let prepared = self.prepare(at, blocks);
-        prepared.iter().for_each(|block| act(self, block));
+        groups.iter().for_each(|group| self.each_of(group, &near, &mut act));
+        rest.iter().for_each(|&block| self.each_of(&[block], &near, &mut act));
     }
 
     /// Computes what is needed of each block and reads one word of each line of memory that it
     /// will need. These reads do not depend on each other, so the processor waits for all of them
     /// at once; when the blocks are applied one by one, their lines are near.
     #[inline]
-    fn prepare<const N: usize>(
-        &self,
-        at: Option<OwnerId>,
+    fn each_of<const N: usize>(
+        &mut self,
         blocks: &[BlockHash; N],
-    ) -> [Prepared; N] {
-        let mut prepared = [self.compute(blocks[0]); N];
-        for (prepared, &block) in prepared.iter_mut().zip(blocks).skip(1) {
-            *prepared = self.compute(block);
-        }
+        near: &impl Fn(&Self, &[Prepared]) -> u64,
+        act: &mut impl FnMut(&mut Self, &Prepared),
+    ) {
+        let prepared = blocks.map(|block| self.compute(block));
+        black_box(near(self, &prepared));
+        prepared.iter().for_each(|block| act(self, block));
+    }
+
+    /// Reads what all commands need: the member's set and the filter.
+    #[inline]
+    fn touch(&self, at: OwnerId, blocks: &[Prepared]) -> u64 {
         // A loop of its own: the fewer instructions between the reads, the more are under way.
-        black_box(prepared.iter().fold(0, |near, block| near ^ self.touch(at, block)));
-        prepared
+        blocks.iter().fold(0, |near, block| {
+            near ^ self.ownership.touch(at, block.key) ^ self.projection.touch(&block.address)
+        })
+    }
+
+    /// Reads the filter, and then what else it takes to count an owner off.
+    #[inline]
+    fn touch_owners(&self, blocks: &[Prepared]) -> u64 {
+        blocks.iter().fold(0, |near, block| {
+            near ^ self.projection.touch_owners(block.key, &block.address)
+        })
     }
 
     #[inline]
     fn compute(&self, block: BlockHash) -> Prepared {
         let key = self.ownership.scramble().key(block);
         Prepared { key, address: self.projection.table.format().address(block) }
-    }
-
-    #[inline]
-    fn touch(&self, at: Option<OwnerId>, block: &Prepared) -> u64 {
-        at.map_or(0, |at| self.ownership.touch(at, block.key))
-            ^ self.projection.touch(block.key, &block.address)
     }
 }
 

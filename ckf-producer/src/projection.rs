@@ -145,16 +145,6 @@ impl Projection {
         self.table.find(address).filter_map(|slot| self.tags.get(slot).owner())
     }
 
-    /// Reads one word of each line that a gain or loss of a block may need.
-    #[inline]
-    pub(crate) fn touch(&self, key: Key, address: &Address) -> u64 {
-        let Address { first, second, .. } = *address;
-        let filter = self.table.image(first).get() ^ self.table.image(second).get();
-        let tags = self.tags.touch(first) ^ self.tags.touch(second);
-        let marks = self.dirty.touch(first) ^ self.dirty.touch(second);
-        filter ^ tags ^ marks ^ self.shared.touch(key)
-    }
-
     pub(crate) fn counters(&self) -> FilterCounters {
         self.counters
     }
@@ -164,6 +154,21 @@ impl Projection {
         self.counters.kicks += former.counters.kicks;
         self.counters.refused += former.counters.refused;
         self.counters.readmitted += former.counters.readmitted;
+    }
+
+    /// Reads one word of each of the block's buckets.
+    #[inline]
+    pub(crate) fn touch(&self, address: &Address) -> u64 {
+        self.table.image(address.first).get() ^ self.table.image(address.second).get()
+    }
+
+    /// Reads what is needed beside the buckets to count an owner off, once these are near.
+    #[inline]
+    pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {
+        let in_first = self.table.image(address.first).contains(address.fingerprint);
+        let bucket = if in_first { address.first } else { address.second };
+        let shared = if self.shared.len() == 0 { 0 } else { self.shared.touch(key) };
+        self.tags.touch(bucket) ^ shared
     }
 
     /// Counts the member as an owner of a block that it did not own. `owns` says, exactly, whether

@@ -97,10 +97,11 @@ impl<L: Line> Segment<L> {
         None
     }
 
-    /// Whether one more key fits without growing: not more than 27 in 28 slots are taken.
+    /// Whether one more key fits without growing: at most six slots in seven are taken, so that
+    /// most keys find room in their home lines.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.len() * 28 < self.lines.len() * L::SLOTS * 27
+        self.len() * 7 < self.lines.len() * L::SLOTS * 6
     }
 
     /// Stores a key, unless it is here.
