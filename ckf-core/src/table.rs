@@ -197,24 +197,35 @@ impl Table {
         address: &Address,
         mut on_change: impl FnMut(Change),
     ) -> Result<u32, Full> {
+        match self.put(address) {
+            Some(change) => {
+                on_change(change);
+                Ok(0)
+            }
+            None => self.insert_by_moving(address, &mut on_change),
+        }
+    }
+
+    /// Stores one copy if a candidate bucket has a free slot; no resident moves. `None`, and
+    /// nothing has changed, when both are full: then [`insert`](Self::insert) may still find room.
+    #[inline]
+    pub fn put(&mut self, address: &Address) -> Option<Change> {
         let (first, second) = (self.image(address.first), self.image(address.second));
         // The emptier bucket first: a more even table needs fewer relocations later.
-        let (bucket, image) = if second.occupied() < first.occupied() {
+        let (bucket, before) = if second.occupied() < first.occupied() {
             (address.second, second)
         } else {
             (address.first, first)
         };
-        let Some(after) = image.with(address.fingerprint) else {
-            return self.insert_by_relocation(address, &mut on_change);
-        };
-        self.write(bucket, after, &mut on_change);
+        let after = before.with(address.fingerprint)?;
+        self.words[bucket.to_usize()] = after.get();
         self.stored += 1;
-        Ok(0)
+        Some(Change { bucket, before, after })
     }
 
     /// Makes room by moving residents, then stores.
     #[cold]
-    fn insert_by_relocation(
+    fn insert_by_moving(
         &mut self,
         address: &Address,
         on_change: &mut impl FnMut(Change),

@@ -370,7 +370,10 @@ impl Pool {
         near: &impl Fn(&Self, &[Prepared]) -> u64,
         act: &mut impl FnMut(&mut Self, &Prepared),
     ) {
-        let prepared = blocks.map(|block| self.compute(block));
+        let mut prepared = [self.compute(blocks[0]); N];
+        for (prepared, &block) in prepared[1..].iter_mut().zip(&blocks[1..]) {
+            *prepared = self.compute(block);
+        }
         black_box(near(self, &prepared));
         prepared.iter().for_each(|block| act(self, block));
     }

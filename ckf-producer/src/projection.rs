@@ -242,6 +242,15 @@ impl Projection {
     /// Writes a fingerprint with its tag to the filter, if there is room.
     #[inline]
     fn place(&mut self, address: &Address, tag: Tag) -> bool {
+        let Some(change) = self.table.put(address) else { return self.make_place(address, tag) };
+        self.dirty.mark(&change);
+        self.tags.set(change.slot(), tag);
+        true
+    }
+
+    /// Writes a fingerprint with its tag to the filter, if moving others makes room.
+    #[cold]
+    fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
         let Self { table, tags, dirty, .. } = self;
         let mut gained = None;
         let placed = table.insert(address, |change| {

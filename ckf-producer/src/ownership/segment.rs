@@ -168,8 +168,10 @@ impl<L: Line> Segment<L> {
         budget: &mut Budget,
     ) -> Result<(), AllocationError> {
         let mut fresh = empty_lines(lines, budget)?;
-        for (_, key, count) in self.lines.iter().flat_map(L::entries) {
-            insert_in(&mut fresh, key, count);
+        for line in &self.lines {
+            for slot in slots::<L>(line.taken()) {
+                insert_in(&mut fresh, line.key(slot), line.count(slot));
+            }
         }
         budget.release(core::mem::replace(&mut self.lines, fresh));
         Ok(())
