@@ -7,7 +7,9 @@ use core::ops::Range;
 use ckf_core::{Table, TableDigest};
 use ckf_protocol::Sequence;
 
+use crate::beside::Beside;
 use crate::dirty::{Changes, Dirty};
+use crate::projection::Projection;
 use crate::{Pool, SealError};
 
 /// Where a pool's publication stands: the last batch, and the digest of what it left.
@@ -44,20 +46,20 @@ impl Pool {
         }
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
-        let (table, dirty) = (&self.projection.table, &mut self.projection.dirty);
+        let Projection { table, beside, dirty, .. } = &mut self.projection;
         let (mut digest, mut len) = (base.digest, 0);
-        dirty.list(table, |change| {
+        dirty.list(table, beside, |change| {
             digest = digest.changed(change);
             len += 1;
         });
         self.batches.net_reverted += u64::from(dirty.len() - len);
         if len == 0 {
-            dirty.publish(table);
+            dirty.publish(table, beside);
             return Ok(None);
         }
         let (position, counters) = (&mut self.position, &mut self.batches);
         let end = Position { sequence, digest };
-        Ok(Some(SealedBatch { table, dirty, position, counters, end, len }))
+        Ok(Some(SealedBatch { table, beside, dirty, position, counters, end, len }))
     }
 
     /// The number of the last batch.
@@ -71,9 +73,12 @@ impl Pool {
     }
 
     /// Bucket words as they were at [`sequence`](Self::sequence), for snapshots: pending changes
-    /// do not show. `None` when the range leaves the table. Cost: none, it is a borrow.
-    pub fn published_words(&self, buckets: Range<u32>) -> Option<&[u64]> {
-        self.projection.dirty.published_range(buckets)
+    /// do not show. `None` when the range leaves the table. Cost: none, until they are read.
+    pub fn published_words(
+        &self,
+        buckets: Range<u32>,
+    ) -> Option<impl ExactSizeIterator<Item = u64> + Clone + use<'_>> {
+        self.projection.beside.published_words(buckets)
     }
 }
 
@@ -83,6 +88,7 @@ impl Pool {
 /// images count as published from then on, whether anybody encoded them or not.
 pub struct SealedBatch<'a> {
     table: &'a Table,
+    beside: &'a mut Beside,
     dirty: &'a mut Dirty,
     position: &'a mut Position,
     counters: &'a mut BatchCounters,
@@ -115,14 +121,14 @@ impl SealedBatch<'_> {
     /// The changed buckets, ascending: the image published before, and the image now. Can be
     /// listed as often as needed.
     pub fn changes(&self) -> Changes<'_> {
-        self.dirty.changes(self.table)
+        self.dirty.changes(self.table, self.beside)
     }
 }
 
 impl Drop for SealedBatch<'_> {
     fn drop(&mut self) {
         self.counters.images += u64::from(self.len);
-        self.dirty.publish(self.table);
+        self.dirty.publish(self.table, self.beside);
         *self.position = self.end;
     }
 }

@@ -1,11 +1,12 @@
 //! The invariant check: is the exact state what it must be, and the filter its projection?
 
-use ckf_core::{Address, GOLDEN_GAMMA, TableDigest, mix64};
+use ckf_core::{Address, BucketImage, GOLDEN_GAMMA, TableDigest, mix64};
 
 use crate::Pool;
+use crate::beside::Tag;
 use crate::error::Violation;
 use crate::ownership::Key;
-use crate::tags::Tag;
+use crate::projection::Projection;
 
 impl Pool {
     /// Checks every invariant of the pool and fences it when one does not hold.
@@ -81,7 +82,7 @@ impl Pool {
             for (slot, fingerprint) in table.image(first).slots().enumerate() {
                 let Some(fingerprint) = fingerprint else { continue };
                 let second = format.alternate(first, fingerprint);
-                let tag = projection.tags.of(first, slot);
+                let tag = projection.beside.tag_of(first, slot);
                 held = held.wrapping_add(copy(&Address { fingerprint, first, second }, tag));
                 stored += 1;
             }
@@ -107,11 +108,14 @@ impl Pool {
 
     /// Only dirty buckets differ from their published images, and the digest is that of those.
     fn check_published(&self) -> Result<(), Violation> {
-        let (table, dirty) = (&self.projection.table, &self.projection.dirty);
-        let mut pairs = self.format().buckets().zip(dirty.published());
-        let sound = dirty.published().len() == table.words().len()
-            && pairs.all(|(at, &word)| table.image(at).get() == word || dirty.is_marked(at))
-            && TableDigest::of_words(dirty.published()) == self.position.digest;
+        let Projection { table, beside, dirty, .. } = &self.projection;
+        let mut digest = TableDigest::EMPTY;
+        let sound = self.format().buckets().all(|at| {
+            let published = beside.published(at);
+            digest = digest.replaced(at.get(), BucketImage::EMPTY, published);
+            table.image(at) == published || dirty.is_marked(at)
+        });
+        let sound = sound && digest == self.position.digest;
         if sound { Ok(()) } else { Err(Violation::Published) }
     }
 }

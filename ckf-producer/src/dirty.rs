@@ -3,24 +3,23 @@
 
 use alloc::vec::Vec;
 use core::hint::black_box;
-use core::ops::Range;
 use core::slice;
 
-use ckf_core::{AllocationError, BucketImage, BucketIndex, Change, Format, Table};
+use ckf_core::{AllocationError, BucketIndex, Change, Format, Table};
 
+use crate::beside::Beside;
 use crate::budget::Budget;
 use crate::marks::Marks;
 
 /// Dirty buckets looked at together.
 const GROUP: usize = 32;
 
-/// The filter as its readers know it, and which buckets have moved on since.
+/// Which buckets have moved on since they were published last.
 ///
 /// All memory is taken at once, so that marking cannot fail: a removal never needs an allocation.
 #[derive(Clone, Debug)]
 pub(crate) struct Dirty {
     format: Format,
-    published: Vec<u64>,
     marks: Marks,
     /// The marks in order, once they are [listed](Self::list). Walking the tree of marks costs
     /// more than all else that is done with a bucket, so it is done once a batch.
@@ -28,38 +27,25 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// Nothing dirty, and what is published is what `table` holds.
-    pub(crate) fn new(table: &Table, budget: &mut Budget) -> Result<Self, AllocationError> {
-        let buckets = table.words().len();
-        let marks = Marks::new(table.format().bucket_count(), budget)?;
-        let mut dirty =
-            Self { format: *table.format(), published: Vec::new(), marks, listed: Vec::new() };
-        let memory = budget.vec(buckets).and_then(|published| {
-            dirty.published = published;
-            budget.vec(buckets)
-        });
-        match memory {
-            Ok(listed) => {
-                dirty.listed = listed;
-                dirty.published.extend_from_slice(table.words());
-                Ok(dirty)
-            }
+    /// Nothing is dirty.
+    pub(crate) fn new(format: Format, budget: &mut Budget) -> Result<Self, AllocationError> {
+        let marks = Marks::new(format.bucket_count(), budget)?;
+        match budget.vec(format.bucket_count() as usize) {
+            Ok(listed) => Ok(Self { format, marks, listed }),
             Err(refused) => {
-                dirty.release(budget);
+                marks.release(budget);
                 Err(refused)
             }
         }
     }
 
     pub(crate) fn release(self, budget: &mut Budget) {
-        budget.release(self.published);
         budget.release(self.listed);
         self.marks.release(budget);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let lists = Budget::bytes_of(&self.published) + Budget::bytes_of(&self.listed);
-        lists + self.marks.bytes()
+        Budget::bytes_of(&self.listed) + self.marks.bytes()
     }
 
     /// Takes note of a changed bucket.
@@ -78,62 +64,51 @@ impl Dirty {
         self.marks.contains(bucket.get())
     }
 
-    /// What was published last, bucket 0 first.
-    pub(crate) fn published(&self) -> &[u64] {
-        &self.published
-    }
-
-    /// A part of [`published`](Self::published); `None` outside the table.
-    pub(crate) fn published_range(&self, buckets: Range<u32>) -> Option<&[u64]> {
-        self.published.get(buckets.start as usize..buckets.end as usize)
-    }
-
     /// Lists the marks for [`changes`](Self::changes) and [`publish`](Self::publish), and shows
     /// every bucket that differs from its published image, ascending.
     ///
     /// Goes by groups: the published images of a group are read together, so that the waits for
     /// them overlap, before the first is looked at.
-    pub(crate) fn list(&mut self, table: &Table, mut visit: impl FnMut(&Change)) {
+    pub(crate) fn list(&mut self, table: &Table, beside: &Beside, mut visit: impl FnMut(&Change)) {
         let Self { marks, listed, .. } = self;
         listed.clear();
         marks.for_each(|mark| listed.push(mark));
+        let bucket = |&at: &u32| self.format.bucket(at);
         for group in self.listed.chunks(GROUP) {
-            black_box(group.iter().fold(0, |near, &at| near ^ self.published[at as usize]));
-            let changes = group.iter().filter_map(|&at| self.change(table, at));
+            let buckets = group.iter().filter_map(bucket);
+            black_box(buckets.fold(0, |near, at| near ^ beside.touch(at)));
+            let changes = group.iter().filter_map(|&at| change(&self.format, table, beside, at));
             changes.for_each(|change| visit(&change));
         }
     }
 
-    /// The change of a marked bucket, unless it has gone back to what was published.
-    #[inline]
-    fn change(&self, table: &Table, bucket: u32) -> Option<Change> {
-        let bucket = self.format.bucket(bucket)?;
-        let before = BucketImage::new(self.published[bucket.to_usize()]);
-        let after = table.image(bucket);
-        (before != after).then_some(Change { bucket, before, after })
-    }
-
     /// All listed buckets that differ, ascending: published image before, the filter's image after.
-    pub(crate) fn changes<'a>(&'a self, table: &'a Table) -> Changes<'a> {
-        Changes { dirty: self, table, listed: self.listed.iter() }
+    pub(crate) fn changes<'a>(&'a self, table: &'a Table, beside: &'a Beside) -> Changes<'a> {
+        Changes { table, beside, listed: self.listed.iter() }
     }
 
     /// Makes the filter's images the published ones, where they are listed.
-    pub(crate) fn publish(&mut self, table: &Table) {
-        let (published, words) = (&mut self.published, table.words());
-        for &bucket in &self.listed {
-            published[bucket as usize] = words[bucket as usize];
-        }
+    pub(crate) fn publish(&mut self, table: &Table, beside: &mut Beside) {
+        let words = table.words();
+        self.listed.iter().for_each(|&bucket| beside.publish(bucket, words[bucket as usize]));
         self.marks.clear(&self.listed);
         self.listed.clear();
     }
 }
 
+/// The change of a marked bucket, unless it has gone back to what was published.
+#[inline]
+fn change(format: &Format, table: &Table, beside: &Beside, bucket: u32) -> Option<Change> {
+    let bucket = format.bucket(bucket)?;
+    let (before, after) = (beside.published(bucket), table.image(bucket));
+    (before != after).then_some(Change { bucket, before, after })
+}
+
 /// Dirty buckets in ascending order, each with the image published last and the image now.
 #[derive(Clone, Debug)]
 pub struct Changes<'a> {
-    dirty: &'a Dirty,
     table: &'a Table,
+    beside: &'a Beside,
     listed: slice::Iter<'a, u32>,
 }
 
@@ -142,6 +117,7 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        self.listed.by_ref().find_map(|&bucket| self.dirty.change(self.table, bucket))
+        let Self { table, beside, listed } = self;
+        listed.find_map(|&bucket| change(table.format(), table, beside, bucket))
     }
 }

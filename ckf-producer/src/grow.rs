@@ -34,8 +34,7 @@ impl Pool {
             return Err(refused.into());
         }
         fresh.continue_counters(&self.projection);
-        fresh.dirty.list(&fresh.table, |_| ());
-        fresh.dirty.publish(&fresh.table);
+        fresh.publish_all();
         let digest = TableDigest::of_words(fresh.table.words());
         core::mem::replace(&mut self.projection, fresh).release(&mut self.budget);
         self.position = Position { sequence, digest };

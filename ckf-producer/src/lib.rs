@@ -12,6 +12,7 @@ extern crate alloc;
 extern crate std;
 
 mod batch;
+mod beside;
 mod budget;
 mod check;
 mod command;
@@ -31,7 +32,6 @@ mod projection;
 mod publish;
 pub mod source;
 mod stats;
-mod tags;
 
 pub use batch::SealedBatch;
 pub use command::{Command, Outcome};

@@ -390,9 +390,9 @@ impl Pool {
     /// Reads the filter, and then what else it takes to count an owner off.
     #[inline]
     fn touch_owners(&self, blocks: &[Prepared]) -> u64 {
-        blocks.iter().fold(0, |near, block| {
-            near ^ self.projection.touch_owners(block.key, &block.address)
-        })
+        blocks
+            .iter()
+            .fold(0, |near, block| near ^ self.projection.touch_owners(block.key, &block.address))
     }
 
     #[inline]

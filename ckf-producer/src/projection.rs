@@ -2,7 +2,7 @@
 //! the blocks that the filter has no room for.
 //!
 //! The filter is the pool's index of owners. A block with one owner, as most have, lies in no set
-//! but that of its owner: a [tag](Tags) beside its fingerprint names it. Who gains a block looks
+//! but that of its owner: a [tag](Tag) beside its fingerprint names it. Who gains a block looks
 //! at the block's two buckets. If none of their eight slots holds its fingerprint, nobody owned it.
 //! If one does, its tag says whom to ask. Blocks with several owners, and the omitted ones, which
 //! have no fingerprint to tag, are counted in sets of their own.
@@ -14,22 +14,22 @@
 
 use ckf_core::{Address, AllocationError, Copies, Format, SlotIndex, Table};
 
+use crate::beside::{Beside, Tag};
 use crate::budget::Budget;
 use crate::dirty::Dirty;
 use crate::error::Violation;
 use crate::ownership::{CLASSES, Counts, Cursor, Held, Key, LINE_SLOTS, OwnerId, Scramble};
-use crate::tags::{Tag, Tags};
 
 /// Searches for room that one command may waste on re-admission before it leaves it at that.
 const FRUITLESS_PER_COMMAND: u32 = 2;
 /// Lines of the omitted set that one command may look through for re-admission.
 const LINES_PER_COMMAND: u32 = 512;
 
-/// Filter, tags, dirty buckets, shared and omitted blocks.
+/// Filter, what lies beside it, dirty buckets, shared and omitted blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Projection {
     pub(crate) table: Table,
-    pub(crate) tags: Tags,
+    pub(crate) beside: Beside,
     pub(crate) dirty: Dirty,
     /// Blocks in the filter that have several owners, or once had.
     shared: Counts,
@@ -78,19 +78,20 @@ impl Projection {
     ) -> Result<Self, AllocationError> {
         budget.charge(format.table_bytes())?;
         let made = Table::new(format).and_then(|table| {
-            let dirty = Dirty::new(&table, budget)?;
-            match Tags::new(format, budget) {
-                Ok(tags) => Ok((table, tags, dirty)),
+            let dirty = Dirty::new(format, budget)?;
+            match Beside::new(format, budget) {
+                Ok(beside) => Ok((table, beside, dirty)),
                 Err(refused) => {
                     dirty.release(budget);
                     Err(refused)
                 }
             }
         });
-        let (table, tags, dirty) = made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
+        let (table, beside, dirty) =
+            made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
         Ok(Self {
             table,
-            tags,
+            beside,
             dirty,
             shared: Counts::new(),
             omitted: Counts::new(),
@@ -104,7 +105,7 @@ impl Projection {
     /// Gives all memory back.
     pub(crate) fn release(self, budget: &mut Budget) {
         budget.discharge(self.table.format().table_bytes());
-        self.tags.release(budget);
+        self.beside.release(budget);
         self.dirty.release(budget);
         self.shared.release(budget);
         self.omitted.release(budget);
@@ -142,7 +143,7 @@ impl Projection {
     /// Those who may be the sole owner of a block that is not counted: at most eight, nearly always
     /// one if somebody owns it and nobody else.
     pub(crate) fn suspects(&self, address: &Address) -> impl Iterator<Item = OwnerId> + '_ {
-        self.table.find(address).filter_map(|slot| self.tags.get(slot).owner())
+        self.table.find(address).filter_map(|slot| self.beside.tag(slot).owner())
     }
 
     pub(crate) fn counters(&self) -> FilterCounters {
@@ -168,7 +169,7 @@ impl Projection {
         let in_first = self.table.image(address.first).contains(address.fingerprint);
         let bucket = if in_first { address.first } else { address.second };
         let shared = if self.shared.len() == 0 { 0 } else { self.shared.touch(key) };
-        self.tags.touch(bucket) ^ shared
+        self.beside.touch(bucket) ^ shared
     }
 
     /// Counts the member as an owner of a block that it did not own. `owns` says, exactly, whether
@@ -204,7 +205,8 @@ impl Projection {
         mut owns: impl FnMut(OwnerId) -> bool,
     ) -> Result<bool, AllocationError> {
         // Counted blocks first: one of them may have a twin whose sole owner owns both.
-        if copies.clone().any(|slot| self.tags.get(slot) == Tag::SHARED) && self.shared.gain(key) {
+        if copies.clone().any(|slot| self.beside.tag(slot) == Tag::SHARED) && self.shared.gain(key)
+        {
             return Ok(true);
         }
         if self.omitted.len() != 0 && self.omitted.gain(key) {
@@ -212,10 +214,10 @@ impl Projection {
         }
         for slot in copies {
             // A copy of the member's own is that of another block.
-            let owner = self.tags.get(slot).owner();
+            let owner = self.beside.tag(slot).owner();
             if owner.is_some_and(|owner| owner != at && owns(owner)) {
                 self.shared.enter(key, 2, budget)?;
-                self.tags.set(slot, Tag::SHARED);
+                self.beside.set_tag(slot, Tag::SHARED);
                 return Ok(true);
             }
         }
@@ -244,21 +246,21 @@ impl Projection {
     fn place(&mut self, address: &Address, tag: Tag) -> bool {
         let Some(change) = self.table.put(address) else { return self.make_place(address, tag) };
         self.dirty.mark(&change);
-        self.tags.set(change.slot(), tag);
+        self.beside.set_tag(change.slot(), tag);
         true
     }
 
     /// Writes a fingerprint with its tag to the filter, if moving others makes room.
     #[cold]
     fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
-        let Self { table, tags, dirty, .. } = self;
+        let Self { table, beside, dirty, .. } = self;
         let mut gained = None;
         let placed = table.insert(address, |change| {
             dirty.mark(&change);
-            tags.follow(&change, &mut gained);
+            beside.follow(&change, &mut gained);
         });
         let (Ok(moves), Some(slot)) = (placed, gained) else { return false };
-        tags.set(slot, tag);
+        beside.set_tag(slot, tag);
         self.counters.kicks += u64::from(moves);
         true
     }
@@ -291,7 +293,7 @@ impl Projection {
     ) -> Result<Loss, Violation> {
         let copies = self.table.find(address);
         match copies.single() {
-            Some(slot) if self.omitted.len() == 0 && self.tags.get(slot) == Tag::sole(at) => {
+            Some(slot) if self.omitted.len() == 0 && self.beside.tag(slot) == Tag::sole(at) => {
                 self.vacate(slot);
                 Ok(Loss::Final)
             }
@@ -308,7 +310,7 @@ impl Projection {
         mut copies: Copies,
         budget: &mut Budget,
     ) -> Result<Loss, Violation> {
-        let tagged = |tag| copies.clone().find(|&slot| self.tags.get(slot) == tag);
+        let tagged = |tag| copies.clone().find(|&slot| self.beside.tag(slot) == tag);
         if let Some(slot) = tagged(Tag::SHARED) {
             match self.shared.lose(key, budget) {
                 Some(0) => {
@@ -330,7 +332,7 @@ impl Projection {
                 None => {}
             }
         }
-        let own = copies.find(|&slot| self.tags.get(slot) == Tag::sole(at));
+        let own = copies.find(|&slot| self.beside.tag(slot) == Tag::sole(at));
         self.vacate(own.ok_or(Violation::Filter)?);
         Ok(Loss::Final)
     }
@@ -371,6 +373,12 @@ impl Projection {
             self.shared.enter(held.key, held.count, budget)?;
         }
         Ok(())
+    }
+
+    /// Makes the filter as it is the published one.
+    pub(crate) fn publish_all(&mut self) {
+        self.dirty.list(&self.table, &self.beside, |_| ());
+        self.dirty.publish(&self.table, &mut self.beside);
     }
 
     fn drop_if_none_omitted(&mut self, budget: &mut Budget) {

@@ -252,8 +252,9 @@ impl Model {
         assert_eq!(absent, stats.omitted);
 
         let published = self.pool.published_words(0..self.pool.format().bucket_count()).unwrap();
+        let published: Vec<_> = published.collect();
         assert_eq!(self.published, published);
-        assert_eq!(self.pool.digest(), TableDigest::of_words(published));
+        assert_eq!(self.pool.digest(), TableDigest::of_words(&published));
         assert_eq!(self.pool.check(), Ok(()));
     }
 }

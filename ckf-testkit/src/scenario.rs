@@ -111,5 +111,7 @@ pub fn converged(producer: &Producer, session: &Session) -> bool {
     let pool = producer.pool();
     let position = session.position();
     position == Some((producer.identity(), pool.sequence()))
-        && pool.published_words(0..pool.format().bucket_count()) == Some(session.store().words())
+        && pool
+            .published_words(0..pool.format().bucket_count())
+            .is_some_and(|words| words.eq(session.store().words().iter().copied()))
 }

@@ -385,7 +385,7 @@ impl Pool {
         let pool = self.producer.pool();
         let words = pool.published_words(0..pool.format().bucket_count()).expect("all of it");
         let key = (self.producer.identity().incarnation, pool.sequence());
-        self.history.insert(key, words.to_vec());
+        self.history.insert(key, words.collect());
         // Far longer than any outbox and delay.
         while self.history.len() > 1000 {
             self.history.pop_first();

@@ -197,7 +197,7 @@ impl World {
 
     fn record(&mut self) {
         let pool = self.producer.pool();
-        let words = pool.published_words(0..BUCKETS).expect("the whole table").to_vec();
+        let words = pool.published_words(0..BUCKETS).expect("the whole table").collect();
         let key = (self.producer.identity().incarnation, pool.sequence());
         self.history.insert(key, words);
     }

@@ -31,8 +31,9 @@ impl Chunks {
             return Ok((body.clone(), true));
         }
         let end = first.saturating_add(buckets).min(pool.format().bucket_count());
-        let words = pool.published_words(first..end).unwrap_or_default();
-        let body = encode_chunk(first, words.iter().copied(), limits)?;
+        let outside = EncodeError::ChunkLen { len: 0, limit: limits.max_chunk_buckets() };
+        let words = pool.published_words(first..end).ok_or(outside)?;
+        let body = encode_chunk(first, words, limits)?;
         if self.recent.len() == Self::KEPT {
             self.recent.pop_front();
         }
