@@ -206,17 +206,20 @@ impl Table {
         }
     }
 
+    /// The candidate bucket that the next insertion of this address fills, if either has room:
+    /// the emptier one, because a more even table needs fewer relocations later.
+    #[inline]
+    pub fn emptier(&self, address: &Address) -> BucketIndex {
+        let (first, second) = (self.image(address.first), self.image(address.second));
+        if second.occupied() < first.occupied() { address.second } else { address.first }
+    }
+
     /// Stores one copy if a candidate bucket has a free slot; no resident moves. `None`, and
     /// nothing has changed, when both are full: then [`insert`](Self::insert) may still find room.
     #[inline]
     pub fn put(&mut self, address: &Address) -> Option<Change> {
-        let (first, second) = (self.image(address.first), self.image(address.second));
-        // The emptier bucket first: a more even table needs fewer relocations later.
-        let (bucket, before) = if second.occupied() < first.occupied() {
-            (address.second, second)
-        } else {
-            (address.first, first)
-        };
+        let bucket = self.emptier(address);
+        let before = self.image(bucket);
         let after = before.with(address.fingerprint)?;
         self.words[bucket.to_usize()] = after.get();
         self.stored += 1;

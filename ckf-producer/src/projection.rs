@@ -163,6 +163,12 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
+    /// Reads what will change beside the buckets when nobody owns the block, once these are near.
+    #[inline]
+    pub(crate) fn touch_vacancy(&self, address: &Address) -> u64 {
+        self.beside.touch(self.table.emptier(address))
+    }
+
     /// Reads what is needed beside the buckets to count an owner off, once these are near.
     #[inline]
     pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {

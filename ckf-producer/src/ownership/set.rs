@@ -20,11 +20,11 @@ use super::segment::{Added, Segment, Spot};
 use crate::budget::Budget;
 
 /// Lines of a segment at the beginning of the order; at its end, there are twice as many.
-const SEGMENT_LINES: usize = 512;
+const SEGMENT_LINES: usize = 256;
 /// Keys per segment, on average, at which the next one is split, as a share of the slots of
-/// [`SEGMENT_LINES`]: 5.6 keys a line of 7. Fuller lines would save memory and make one key in ten
-/// spill over its home line; at this share it is one in twenty.
-const SHARE: [u64; 2] = [8, 10];
+/// [`SEGMENT_LINES`]: 5.25 keys a line of 7. Fuller lines would save memory, and more keys would
+/// spill over their home lines.
+const SHARE: [u64; 2] = [3, 4];
 /// Keys per line, on average, below which a segment shrinks.
 const SPARSE: usize = 1;
 
