@@ -206,20 +206,38 @@ impl Table {
         }
     }
 
-    /// The candidate bucket that the next insertion of this address fills, if either has room:
-    /// the emptier one, because a more even table needs fewer relocations later.
-    #[inline]
-    pub fn emptier(&self, address: &Address) -> BucketIndex {
-        let (first, second) = (self.image(address.first), self.image(address.second));
-        if second.occupied() < first.occupied() { address.second } else { address.first }
-    }
-
     /// Stores one copy if a candidate bucket has a free slot; no resident moves. `None`, and
     /// nothing has changed, when both are full: then [`insert`](Self::insert) may still find room.
     #[inline]
     pub fn put(&mut self, address: &Address) -> Option<Change> {
-        let bucket = self.emptier(address);
-        let before = self.image(bucket);
+        self.put_beside(address, self.image(address.first), self.image(address.second))
+    }
+
+    /// [`put`](Self::put), and `None` also when one of the candidate buckets holds the fingerprint
+    /// already. One look at the buckets answers both.
+    #[inline]
+    pub fn put_new(&mut self, address: &Address) -> Option<Change> {
+        let (first, second) = (self.image(address.first), self.image(address.second));
+        if first.matches(address.fingerprint) | second.matches(address.fingerprint) != 0 {
+            return None;
+        }
+        self.put_beside(address, first, second)
+    }
+
+    /// Stores one copy in the emptier one of the candidate buckets, whose images are given: a more
+    /// even table needs fewer relocations later.
+    #[inline]
+    fn put_beside(
+        &mut self,
+        address: &Address,
+        first: BucketImage,
+        second: BucketImage,
+    ) -> Option<Change> {
+        let (bucket, before) = if second.occupied() < first.occupied() {
+            (address.second, second)
+        } else {
+            (address.first, first)
+        };
         let after = before.with(address.fingerprint)?;
         self.words[bucket.to_usize()] = after.get();
         self.stored += 1;
@@ -383,6 +401,25 @@ mod tests {
             assert_eq!(table.copies(&address), 3);
         }
         assert!(seen > 150, "mirrors exist for nearly all counts: {seen}");
+    }
+
+    /// What is stored only where it is new is new, and stored as by an insertion.
+    #[test]
+    fn f26_a_new_fingerprint_goes_where_an_insertion_puts_it() {
+        let format = Format::any_count(3, 9).unwrap();
+        let (mut table, accepted, _) = filled(format);
+        for &hash in &accepted {
+            assert!(table.remove(&format.address(hash), |_| ()));
+            let (mut other, address) = (table.clone(), format.address(hash));
+            let (before, copies) = (table.clone(), table.copies(&address));
+            let mut changed = None;
+            other.insert(&address, |change| changed = Some(change)).unwrap();
+            match table.put_new(&address) {
+                Some(change) => assert_eq!((Some(change), &table, copies), (changed, &other, 0)),
+                None => assert!(copies > 0 && table == before),
+            }
+            table = other;
+        }
     }
 
     /// Slots found are those that hold the fingerprint, and a vacated one is what a removal takes.

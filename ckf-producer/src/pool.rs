@@ -254,8 +254,7 @@ impl Pool {
 
     /// The member gains these blocks.
     fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        let near =
-            |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks) ^ pool.touch_vacancy(blocks);
+        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
         self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
     }
 
@@ -386,12 +385,6 @@ impl Pool {
         blocks.iter().fold(0, |near, block| {
             near ^ self.ownership.touch(at, block.key) ^ self.projection.touch(&block.address)
         })
-    }
-
-    /// Reads what else a first owner needs.
-    #[inline]
-    fn touch_vacancy(&self, blocks: &[Prepared]) -> u64 {
-        blocks.iter().fold(0, |near, block| near ^ self.projection.touch_vacancy(&block.address))
     }
 
     /// Reads the filter, and then what else it takes to count an owner off.

@@ -12,7 +12,7 @@
 //! with [`Tag::SHARED`] where it is in `shared`, none where it is in `omitted`. Fingerprints that
 //! are equal in the same two buckets are interchangeable, also across blocks.
 
-use ckf_core::{Address, AllocationError, Copies, Format, SlotIndex, Table};
+use ckf_core::{Address, AllocationError, Change, Copies, Format, SlotIndex, Table};
 
 use crate::beside::{Beside, Tag};
 use crate::budget::Budget;
@@ -163,12 +163,6 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
-    /// Reads what will change beside the buckets when nobody owns the block, once these are near.
-    #[inline]
-    pub(crate) fn touch_vacancy(&self, address: &Address) -> u64 {
-        self.beside.touch(self.table.emptier(address))
-    }
-
     /// Reads what is needed beside the buckets to count an owner off, once these are near.
     #[inline]
     pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {
@@ -192,10 +186,13 @@ impl Projection {
         budget: &mut Budget,
         owns: impl FnMut(OwnerId) -> bool,
     ) -> Result<Gain, AllocationError> {
-        let copies = self.table.find(address);
-        if (!copies.is_empty() || self.omitted.len() != 0)
-            && self.join(at, key, copies, budget, owns)?
+        if self.omitted.len() == 0
+            && let Some(change) = self.table.put_new(address)
         {
+            self.placed(&change, Tag::sole(at));
+            return Ok(Gain::First);
+        }
+        if self.join(at, key, self.table.find(address), budget, owns)? {
             return Ok(Gain::Shared);
         }
         self.enter(key, address, Tag::sole(at), 1, budget)
@@ -232,7 +229,6 @@ impl Projection {
 
     /// Enters a block that is not in the filter: with the tag of its sole owner, or as a shared
     /// one. Without room for it in the filter it is remembered as omitted.
-    #[inline]
     fn enter(
         &mut self,
         key: Key,
@@ -248,12 +244,17 @@ impl Projection {
     }
 
     /// Writes a fingerprint with its tag to the filter, if there is room.
-    #[inline]
     fn place(&mut self, address: &Address, tag: Tag) -> bool {
         let Some(change) = self.table.put(address) else { return self.make_place(address, tag) };
-        self.dirty.mark(&change);
-        self.beside.set_tag(change.slot(), tag);
+        self.placed(&change, tag);
         true
+    }
+
+    /// Takes note of a fingerprint that took a free slot.
+    #[inline]
+    fn placed(&mut self, change: &Change, tag: Tag) {
+        self.dirty.mark(change);
+        self.beside.set_tag(change.slot(), tag);
     }
 
     /// Writes a fingerprint with its tag to the filter, if moving others makes room.
