@@ -3,9 +3,9 @@
 use ckf_core::{BlockHash, TableDigest};
 
 use crate::Pool;
+use crate::beside::Tag;
 use crate::member::Member;
 use crate::ownership::OwnerId;
-use crate::tags::Tag;
 
 /// A fault in a pool's exact state or in what is made of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Pool {
             }
             Corruption::WrongTag => {
                 let slot = projection.table.find(&address).next().expect("in the filter");
-                projection.tags.set(slot, Tag::sole(second));
+                projection.beside.set_tag(slot, Tag::sole(second));
             }
             Corruption::LostBlock => assert!(ownership.lose(first, key, budget)),
             Corruption::GainedBlock => {

@@ -224,6 +224,31 @@ fn f26_omitted_blocks_stay_owned_and_come_back() {
     assert!(pool.check().is_ok());
 }
 
+/// A block that several members own, and its twin, which one of them owns alone: whoever else gains
+/// the block must not be taken for its second owner.
+#[test]
+fn f28_a_twin_of_a_shared_block_is_counted_apart() {
+    let mut pool = pool(16);
+    let [shared, twin] = twins(&pool.format());
+    for number in 1..=2 {
+        pool.store(member(number, 0), &[shared]);
+    }
+    assert_eq!(pool.store(member(2, 0), &[twin]).first_owners, 1);
+    for number in 3..=5 {
+        let outcome = pool.store(member(number, 0), &[shared]);
+        assert_eq!((outcome.shared, outcome.first_owners), (1, 0));
+    }
+    assert_eq!((pool.owners(shared), pool.owners(twin), pool.table().stored()), (5, 1, 2));
+    assert!(pool.check().is_ok());
+    for number in 1..=5 {
+        let outcome = pool.remove(member(number, 0), &[shared]);
+        assert_eq!(outcome.final_removals, u64::from(number == 5));
+    }
+    assert_eq!((pool.owners(shared), pool.owners(twin), pool.table().stored()), (0, 1, 1));
+    assert_eq!(pool.remove(member(2, 0), &[twin]).final_removals, 1);
+    assert!(pool.check().is_ok());
+}
+
 #[test]
 fn f29_a_promised_number_of_blocks_fits() {
     for count in [0, 1, 2, 4, 5, 6, 7, 8, 9, 13, 100, 1000] {
