@@ -22,7 +22,7 @@ pub enum SearchMode {
     /// one that the lane's words do not hold, whatever they hold after it.
     #[default]
     Walk,
-    /// Looks at few blocks and bisects: about half the time of a walk, or less.
+    /// Looks at every eighth block or so, then at those between: about half the time of a walk.
     ///
     /// Where a lane's pool holds blocks of the prefix only up to some depth, and none after it, the
     /// answer is that of a walk, but for false positives of the filter. A pool that has evicted
