@@ -254,7 +254,12 @@ impl Pool {
 
     /// The member gains these blocks.
     fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
+        let near = |pool: &Self, blocks: &[Prepared]| {
+            // Most find room in their first bucket, and then write beside it.
+            blocks.iter().fold(pool.touch(at, blocks), |near, block| {
+                near ^ pool.projection.touch_beside(&block.address)
+            })
+        };
         self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
     }
 

@@ -163,6 +163,12 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
+    /// Reads what lies beside the bucket that a new block is likely to enter.
+    #[inline]
+    pub(crate) fn touch_beside(&self, address: &Address) -> u64 {
+        self.beside.touch(address.first)
+    }
+
     /// Reads what is needed beside the buckets to count an owner off, once these are near.
     #[inline]
     pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {
