@@ -8,7 +8,7 @@ use crate::error::Violation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolEvent {
-    /// The filter is fuller than the configured level: time to [grow](crate::Pool::grow) it. Told
+    /// More blocks are owned than fill the filter to the configured level: time to [grow](crate::Pool::grow) it. Told
     /// once, and again only after occupancy has fallen a twentieth of the slots below the level.
     OccupancyCrossed {
         /// Occupancy now, per mille of the slots.
@@ -29,7 +29,8 @@ pub enum PoolEvent {
 /// Target load of a suggested size, per mille.
 const SUGGESTED_LOAD: u16 = 600;
 
-/// Watches the filter's occupancy, in stored fingerprints.
+/// Watches the filter's occupancy. It counts what should be in the filter, omitted blocks included:
+/// a filter that refuses never gets full.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occupancy {
     level: u64,
@@ -47,11 +48,11 @@ impl Occupancy {
     }
 
     #[inline]
-    pub(crate) fn note(&mut self, stored: u64) {
-        if self.armed && stored >= self.level {
+    pub(crate) fn note(&mut self, blocks: u64) {
+        if self.armed && blocks >= self.level {
             self.armed = false;
             self.pending = true;
-        } else if !self.armed && stored < self.rearm_below {
+        } else if !self.armed && blocks < self.rearm_below {
             self.armed = true;
             self.pending = false;
         }

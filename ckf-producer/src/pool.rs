@@ -246,7 +246,7 @@ impl Pool {
             None => {
                 let limit = self.config.readmissions();
                 outcome.readmitted = self.projection.readmit(limit, &mut self.budget);
-                self.occupancy.note(self.projection.table.stored());
+                self.occupancy.note(self.projection.distinct());
             }
         }
         outcome

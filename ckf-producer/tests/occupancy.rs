@@ -48,6 +48,18 @@ fn the_event_comes_once_when_the_level_is_reached() {
     }
 }
 
+/// A filter refuses before it is quite full. What it refuses counts, or a high level would never be
+/// reached.
+#[test]
+fn omitted_blocks_count() {
+    let mut pool = pool(1000);
+    pool.store(MEMBER, &blocks(0..SLOTS - 1));
+    assert!(pool.stats().omitted > 0 && crossed(&mut pool).is_none());
+    pool.store(MEMBER, &blocks(SLOTS - 1..SLOTS));
+    let (per_mille, blocks, _) = crossed(&mut pool).unwrap();
+    assert!(per_mille < 1000 && blocks == SLOTS);
+}
+
 #[test]
 fn it_comes_again_only_after_a_clear_fall() {
     let mut pool = pool(500);
