@@ -68,7 +68,8 @@ fn main() {
     if args.wants(Part::Producer) {
         progress("producer");
         let size = args.blocks_per_lane;
-        let sizes = [size / 10, size, 10 * size].map(|size| size.clamp(1, 10 * MILLION));
+        let largest = (10 * size).min(10 * MILLION);
+        let sizes = [100, 10, 1].map(|part| (largest / part).max(1));
         let found = quiet("producer", || producer::compare(&sizes, size.min(MILLION), &clock));
         out.insert("producer".into(), found);
     }
