@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use ckf_core::BlockHash;
+use ckf_core::{BlockHash, GOLDEN_GAMMA, mix64};
 
 /// Seeds of the exact sets. The host draws them at random and keeps them to itself, so that nobody
 /// outside can choose block hashes that crowd one segment. They never leave the process and do not
@@ -75,12 +75,9 @@ impl Scramble {
     }
 }
 
-/// An odd multiplier with bits all over, even from a seed of few bits (finaliser of SplitMix64).
+/// An odd multiplier with bits all over, even from a seed of few bits.
 fn multiplier(seed: u64) -> u64 {
-    let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x ^ (x >> 31)) | 1
+    mix64(seed.wrapping_add(GOLDEN_GAMMA)) | 1
 }
 
 /// The number whose product with the odd `factor` is 1 modulo 2^64. Newton's iteration: each
