@@ -140,7 +140,10 @@ impl QueryHandle {
     pub fn find_prefix_local_into(&self, prefix: &[LocalHash], answer: &mut Matches) {
         let prefix = clip(prefix);
         match self.mode {
-            SearchMode::Walk => self.fill(prefix.len(), answer, WalkLocal(prefix)),
+            SearchMode::Walk => {
+                let hashes = sequence::roll_all(None, prefix.iter().copied());
+                self.fill(prefix.len(), answer, Walk(hashes));
+            }
             SearchMode::Jump { window } => {
                 self.fill(prefix.len(), answer, JumpLocal { prefix, window });
             }
@@ -200,7 +203,9 @@ impl QueryHandle {
     fn find_by(&self, mode: SearchMode, prefix: &[BlockHash], answer: &mut Matches) {
         let prefix = clip(prefix);
         match mode {
-            SearchMode::Walk => self.fill(prefix.len(), answer, Walk(prefix)),
+            SearchMode::Walk => {
+                self.fill(prefix.len(), answer, Walk(prefix.iter().copied()));
+            }
             SearchMode::Jump { window } => {
                 let prefixes = [prefix];
                 self.fill(prefix.len(), answer, Group { prefixes, window });
@@ -279,9 +284,10 @@ impl<O: OnRows<T>, T, A: Addresser, const W: usize> Operation for At<'_, O, T, A
     }
 }
 
-struct Walk<'a>(&'a [BlockHash]);
+/// A walk along hashes that are there, or are rolled as it goes.
+struct Walk<I>(I);
 
-impl OnRows<[Depths; 1]> for Walk<'_> {
+impl<I: Iterator<Item = BlockHash>> OnRows<[Depths; 1]> for Walk<I> {
     #[inline(always)]
     fn on<S: Scan, A: Addresser, const W: usize>(
         self,
@@ -290,23 +296,7 @@ impl OnRows<[Depths; 1]> for Walk<'_> {
         [depths]: &mut [Depths; 1],
     ) {
         depths[..W].fill(0);
-        walk(ground, self.0.iter().copied(), lanes, 0, depths);
-    }
-}
-
-struct WalkLocal<'a>(&'a [LocalHash]);
-
-impl OnRows<[Depths; 1]> for WalkLocal<'_> {
-    #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
-        self,
-        ground: Ground<'_, S, A, W>,
-        lanes: u64,
-        [depths]: &mut [Depths; 1],
-    ) {
-        depths[..W].fill(0);
-        let hashes = sequence::roll_all(None, self.0.iter().copied());
-        walk(ground, hashes, lanes, 0, depths);
+        walk(ground, self.0, lanes, 0, depths);
     }
 }
 
