@@ -29,6 +29,9 @@ const STEPS: u32 = 3;
 /// Most looks of an opening between the first and the last one.
 const LOOKS: usize = 15;
 
+/// The same where rows are wide, and as long as no gap grows beyond what one round decides.
+const FEW_LOOKS: u32 = 7;
+
 /// The search by few looks.
 #[derive(Clone, Copy)]
 pub(crate) struct Jump<'a, S, A, const W: usize> {
@@ -183,7 +186,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
 
     /// Where a block lies; its rows are asked for.
     #[inline(always)]
-    pub(super) fn fetched(&self, hash: BlockHash) -> Spot {
+    fn fetched(&self, hash: BlockHash) -> Spot {
         let address = self.ground.addresser.address(hash);
         self.ground.rows.fetch(&address);
         Spot::of(&address)
@@ -292,17 +295,13 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
 #[inline(always)]
 fn looks<const W: usize>(inner: u32) -> (u32, u32) {
     // Rows of many lines take so long to come that fewer looks and more rounds are better.
-    let most = match W {
-        ..=16 => LOOKS as u32,
-        32 => 7,
-        _ => 7,
-    };
+    let most = if W > 16 { FEW_LOOKS } else { LOOKS as u32 };
     // The smallest log2 of a distance of which no more than so many multiples are below `inner`.
     let least = |looks: u32| {
         let parts = inner.div_ceil(looks + 1);
         u32::BITS - parts.saturating_sub(1).leading_zeros()
     };
-    let distance = least(most.min(7)).min(STEPS).max(least(most));
+    let distance = least(FEW_LOOKS).min(STEPS).max(least(most));
     (1 << distance, inner.saturating_sub(1) >> distance)
 }
 
