@@ -7,20 +7,23 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use hyper::server::conn::http1;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt;
 
 use super::listen::{AcceptCounters, Patience, accept_plain};
+use super::stop::Stop;
 
 /// Longest time for the headers of a request, from the previous one's end.
 const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -40,27 +43,59 @@ pub async fn serve(
     places: usize,
     counters: Arc<AcceptCounters>,
 ) {
+    serve_until(listener, router, places, counters, Stop::never(), Duration::ZERO).await;
+}
+
+/// Serves `router` until it is to stop: then takes no more connections and requests, and returns when
+/// all requests under way are answered, or after `drain`. Tells how many connections are left then.
+pub async fn serve_until(
+    listener: TcpListener,
+    router: Router,
+    places: usize,
+    counters: Arc<AcceptCounters>,
+    stop: Stop,
+    drain: Duration,
+) -> usize {
     // An answer may take as long as it takes, and its client is silent meanwhile.
     let patience = Patience { silence: None, stall: STALL };
     let mut connections = accept_plain(listener, places, patience, counters.clone());
-    while let Some(connection) = connections.next().await {
-        let Ok(connection) = connection else { continue };
-        let service = TowerToHyperService::new(router.clone());
-        let counters = counters.clone();
+    let (served, open) = (GracefulShutdown::new(), Arc::new(()));
+    let start = |connection| {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIME)
+            .max_buf_size(HEADER_BYTES)
+            .max_headers(HEADERS)
+            .serve_connection(TokioIo::new(connection), TowerToHyperService::new(router.clone()));
+        let (connection, counters) = (served.watch(connection), counters.clone());
+        let place = open.clone();
         tokio::spawn(async move {
-            let served = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIME)
-                .max_buf_size(HEADER_BYTES)
-                .max_headers(HEADERS)
-                .serve_connection(TokioIo::new(connection), service)
-                .await;
-            match served {
+            let _place = place;
+            match connection.await {
                 Err(error) if error.is_timeout() => counters.slow_headers.up(),
                 Err(error) if error.is_parse() => counters.bad_requests.up(),
                 _ => {}
             }
         });
+    };
+    loop {
+        tokio::select! {
+            connection = connections.next() => match connection {
+                Some(Ok(connection)) => start(connection),
+                Some(Err(_)) => {}
+                None => break,
+            },
+            () = stop.told() => break,
+        }
+    }
+    // Those that were accepted already may have sent their requests.
+    connections.close();
+    while let Some(Ok(connection)) = connections.next().await {
+        start(connection);
+    }
+    match tokio::time::timeout(drain, served.shutdown()).await {
+        Ok(()) => 0,
+        Err(_) => Arc::strong_count(&open) - 1,
     }
 }
 
@@ -76,7 +111,8 @@ pub async fn read_body(request: Request, limit: usize) -> Result<Bytes, StatusCo
     let body = Limited::new(request.into_body(), limit).collect();
     match tokio::time::timeout(BODY_TIME, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
         Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
     }
 }
@@ -111,16 +147,29 @@ pub fn client(connect: Duration) -> HttpClient {
 pub async fn post(
     client: &HttpClient,
     url: &str,
+    headers: HeaderMap,
     body: Bytes,
     head: Duration,
 ) -> io::Result<hyper::Response<hyper::body::Incoming>> {
-    let request = hyper::Request::post(url)
-        .header("content-type", "application/json")
-        .body(Full::new(body))
-        .map_err(io::Error::other)?;
+    let mut request = hyper::Request::post(url).body(Full::new(body)).map_err(io::Error::other)?;
+    *request.headers_mut() = headers;
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     match tokio::time::timeout(head, client.request(request)).await {
         Ok(answer) => answer.map_err(io::Error::other),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// Whether an error of [`post_whole`] came after a connection was made, and before the end of the
+/// answer: the request was under way.
+pub fn is_broken(error: &io::Error) -> bool {
+    let Some(error) = error.get_ref() else { return false };
+    match error.downcast_ref::<hyper_util::client::legacy::Error>() {
+        Some(error) => !error.is_connect(),
+        // Of the body.
+        None => {
+            error.is::<hyper::Error>() || error.source().is_some_and(|e| e.is::<hyper::Error>())
+        }
     }
 }
 
@@ -135,7 +184,7 @@ pub async fn post_whole(
     head: Duration,
     limit: usize,
 ) -> io::Result<Bytes> {
-    let answer = post(client, url, body, head).await?;
+    let answer = post(client, url, HeaderMap::new(), body, head).await?;
     if !answer.status().is_success() {
         return Err(io::Error::other(format!("status {}", answer.status())));
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use ckf_protocol::{DcId, IdentityHalf, IdentitySource, IndexerDomainId, PoolId};
 
+use super::values::{self, ValueError};
+
 /// Version of the hash rules of [`ckf_core::sequence`].
 const HASH_FORMAT: u16 = 1;
 
@@ -55,13 +57,25 @@ pub fn dc_id(name: &str) -> u64 {
     u64::from_le_bytes(digest[..8].try_into().expect("8 of 32 bytes"))
 }
 
-/// A data center given as a number, `0x` allowed, or else by name.
-pub fn parse_dc(text: &str) -> u64 {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    };
-    number.unwrap_or_else(|| dc_id(text))
+/// A data center given as a number, `0x` allowed, or else by name. What begins with a digit or a sign
+/// is meant as a number: one out of range is no name.
+///
+/// # Errors
+/// No number, or no name.
+pub fn parse_dc(text: &str) -> Result<u64, ValueError> {
+    let any = ValueError::Range { least: 0, most: u64::MAX };
+    if let Some(hex) = text.strip_prefix("0x") {
+        let digits = !hex.is_empty() && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        return if digits {
+            u64::from_str_radix(hex, 16).map_err(|_| any)
+        } else {
+            Err(ValueError::Number)
+        };
+    }
+    if text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first)) {
+        return values::number(text, 0..=u64::MAX);
+    }
+    Ok(dc_id(&values::name(text)?))
 }
 
 fn framed(to: &mut Vec<u8>, text: &str) {
@@ -105,7 +119,28 @@ mod tests {
             dc_id("eu-west-2").to_be_bytes(),
             [0x48, 0xaa, 0x25, 0xca, 0x74, 0x6d, 0xc9, 0xd1]
         );
-        assert_eq!(parse_dc("us-east-1"), 0x455b_fcc6_324f_64a0);
-        assert_eq!((parse_dc("17"), parse_dc("0x11")), (17, 17));
+        assert_eq!(parse_dc("us-east-1"), Ok(0x455b_fcc6_324f_64a0));
+        assert_eq!((parse_dc("17"), parse_dc("0x11")), (Ok(17), Ok(17)));
+        assert_eq!(parse_dc("0xFFFFFFFFFFFFFFFF"), Ok(u64::MAX));
+        for bad in [
+            "",
+            " ",
+            "-1",
+            "+1",
+            "1.5",
+            ".5",
+            "1e3",
+            "1st",
+            "0x",
+            "0x+1",
+            "0xg",
+            "0x10000000000000000",
+            "18446744073709551616",
+            "dc\n",
+            "dc ",
+            &"d".repeat(257),
+        ] {
+            assert!(parse_dc(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -120,8 +120,13 @@ where
     let (ready, accepted) = mpsc::channel(16);
     let places = Arc::new(Semaphore::new(places));
     tokio::spawn(async move {
-        while !ready.is_closed() {
-            let Ok((stream, _)) = listener.accept().await else {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                // Nobody wants more: the port is free at once, not with the next connection.
+                () = ready.closed() => return,
+            };
+            let Ok((stream, _)) = accepted else {
                 // Out of file descriptors, most likely: wait for some to come back.
                 sleep(Duration::from_millis(50)).await;
                 continue;

@@ -7,8 +7,8 @@
 //! | `engine-sim` | in place of an engine, to try it all on one machine | [`engine`] |
 //! | any | Dynamo's relay contract in place of ours | [`dynamo`] |
 //!
-//! Shared by them: [`options`], [`files`], [`clock`], [`identity`], [`http`], [`listen`], [`tls`],
-//! [`metrics`].
+//! Shared by them: [`options`], [`values`], [`files`], [`clock`], [`identity`], [`http`], [`listen`],
+//! [`tls`], [`metrics`], [`stop`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
 //! take (the sockets of the simulated engine's events aside). Secrets come from files only.
@@ -29,7 +29,9 @@ pub mod proto;
 pub mod relay;
 pub mod router;
 pub mod source;
+pub mod stop;
 pub mod tls;
+pub mod values;
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -10,10 +10,17 @@ use ckf_core::{Format, Sizing};
 use super::identity::PoolNames;
 use super::nats::NatsAccess;
 use super::tls::TlsFiles;
-use super::{HostResult, dynamo, files};
+use super::values::{self, ValueError};
+use super::{Context, HostResult, dynamo, files};
 
 /// Bytes of a token file at most.
 const MAX_TOKEN: u64 = 4096;
+/// Tokens of one block at most.
+const MAX_BLOCK_SIZE: u64 = 1 << 16;
+/// Blocks of a pool whose size nobody names.
+const BLOCKS: u64 = 1_000_000;
+/// Seed of filters where nobody names one.
+const SEED: u64 = 42;
 /// How full a filter is when a pool holds what it is made for, per mille.
 const LOAD: u16 = 600;
 
@@ -42,17 +49,17 @@ pub struct Shared {
     #[arg(long, value_name = "FILE")]
     pub nats_token_file: Option<PathBuf>,
     /// What makes caches comparable; relays and routers must name the same.
-    #[arg(long, default_value = "sim")]
+    #[arg(long, default_value = "sim", value_parser = values::name)]
     pub model: String,
     /// Tokens of one block.
-    #[arg(long, default_value = "16")]
+    #[arg(long, default_value = "16", value_parser = block_size)]
     pub block_size: NonZeroU32,
-    /// Blocks that a pool is made for; relays and routers must name the same.
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub blocks: u64,
-    /// Seed of the filters; relays and routers must name the same.
-    #[arg(long, default_value_t = 42)]
-    pub seed: u64,
+    /// Blocks that a pool is made for; relays and routers must name the same [default: 1000000].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// Seed of the filters; relays and routers must name the same [default: 42].
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// How often silent peers are pinged, in milliseconds.
     #[arg(long, default_value_t = 10_000, value_parser = millis())]
     pub keepalive_ms: u64,
@@ -63,19 +70,32 @@ pub fn millis() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=86_400_000)
 }
 
+/// Tokens of one block: at least one, at most 65,536.
+///
+/// # Errors
+/// [`ValueError`].
+pub fn block_size(text: &str) -> Result<NonZeroU32, ValueError> {
+    let range = ValueError::Range { least: 1, most: MAX_BLOCK_SIZE };
+    NonZeroU32::new(values::number(text, 1..=MAX_BLOCK_SIZE)?).ok_or(range)
+}
+
 impl Shared {
     /// The filter's shape, as the protocol wants it.
     ///
     /// # Errors
-    /// More blocks than a filter takes, or none.
+    /// More blocks than a filter takes, or none; a seed where there is no choice.
     pub fn format(&self) -> HostResult<Format> {
+        let blocks = self.blocks.unwrap_or(BLOCKS);
         let format = match self.protocol {
-            Protocol::Ckf => Sizing::for_blocks(self.blocks, LOAD)
-                .map_err(|error| format!("--blocks {}: {error}", self.blocks))?
-                .format(self.seed),
-            Protocol::Dynamo => dynamo::format_for(self.blocks),
+            Protocol::Ckf => Sizing::for_blocks(blocks, LOAD)
+                .context(format_args!("--blocks {blocks}"))?
+                .format(self.seed.unwrap_or(SEED)),
+            Protocol::Dynamo if self.seed.is_some() => {
+                return Err("--seed: Dynamo's filters have one seed for all".into());
+            }
+            Protocol::Dynamo => dynamo::format_for(blocks),
         };
-        Ok(format.map_err(|error| format!("--blocks {}: {error}", self.blocks))?)
+        format.context(format_args!("--blocks {blocks}"))
     }
 
     /// The identity of the pool with this name.
@@ -109,40 +129,17 @@ impl Shared {
     }
 }
 
-/// Checks an address: one of these schemes, a host, and no secrets in it.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn check_url(url: &str, schemes: &[&str]) -> Result<(), String> {
-    let uri: hyper::Uri = url.parse().map_err(|_| format!("no URL: {url}"))?;
-    if !uri.scheme_str().is_some_and(|scheme| schemes.contains(&scheme)) {
-        return Err(format!("{url}: must begin with {}://", schemes.join(":// or ")));
-    }
-    let authority = uri.authority().ok_or_else(|| format!("{url}: no host"))?;
-    if authority.as_str().contains('@') {
-        // Not repeated: logs are no place for it either.
-        return Err("a URL with a user name or password: secrets belong in files".to_owned());
-    }
-    if authority.host().is_empty() {
-        return Err(format!("{url}: no host"));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn urls_have_a_scheme_a_host_and_no_secret() {
-        assert!(check_url("http://h:1", &["http"]).is_ok());
-        assert!(check_url("tls://[::1]:4222", &["nats", "tls"]).is_ok());
-        for bad in ["", "h:1", "/path", "https://h:1", "http://", "http://:1", "http:// h"] {
-            assert!(check_url(bad, &["http"]).is_err(), "{bad}");
+    fn blocks_have_tokens() {
+        for (good, size) in [("1", 1), ("16", 16), ("65536", 65_536)] {
+            assert_eq!(block_size(good).map(NonZeroU32::get), Ok(size));
         }
-        for secret in ["nats://token@h:1", "nats://user:password@h:1"] {
-            let error = check_url(secret, &["nats"]).unwrap_err();
-            assert!(error.contains("files") && !error.contains("h:1"), "{error}");
+        for bad in ["", "0", "-1", "65537", "4294967295", "4294967296", "x", "16.0"] {
+            assert!(block_size(bad).is_err(), "{bad}");
         }
     }
 }

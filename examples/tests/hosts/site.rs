@@ -101,7 +101,10 @@ impl Site {
             local(self.front),
             local(self.router_admin)
         ));
-        line.extend(tls(folder, "router"));
+        // They would be of no use otherwise, and refused.
+        if !relay.starts_with("nats:") {
+            line.extend(tls(folder, "router"));
+        }
         Process::start("router", ROUTER, &line)
     }
 

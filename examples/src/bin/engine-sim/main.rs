@@ -3,19 +3,25 @@
 //! certificates to try it with.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ckf_examples::hosts::engine::Engine;
-use ckf_examples::hosts::engine::drive::{Drive, Verify};
+use ckf_examples::hosts::engine::drive::{Drive, Verify, count};
 use ckf_examples::hosts::engine::publisher::Publisher;
 use ckf_examples::hosts::engine::serve::Service;
-use ckf_examples::hosts::{self, Context, HostResult, certs, draw, http};
+use ckf_examples::hosts::options;
+use ckf_examples::hosts::stop::Stop;
+use ckf_examples::hosts::{self, Context, HostResult, certs, draw, http, values};
 use ckf_examples::log;
 use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
+
+/// How long answers under way may take to end once the engine is told to.
+const DRAIN: Duration = Duration::from_secs(30);
 
 /// An engine without a model, and a client to go with it.
 #[derive(Debug, Parser)]
@@ -51,22 +57,22 @@ struct Serve {
     #[arg(long, value_name = "ADDR")]
     replay: SocketAddr,
     /// Name in answers.
-    #[arg(long, default_value = "engine")]
+    #[arg(long, default_value = "engine", value_parser = values::name)]
     name: String,
     /// Topic of events.
-    #[arg(long, default_value = "kv@engine@sim")]
+    #[arg(long, default_value = "kv@engine@sim", value_parser = values::name)]
     topic: String,
     /// Blocks that the cache holds.
-    #[arg(long, default_value_t = 6000)]
-    capacity: usize,
+    #[arg(long, default_value_t = 6000, value_parser = count())]
+    capacity: u32,
     /// Tokens of one block.
-    #[arg(long, default_value_t = 16)]
-    block_size: usize,
+    #[arg(long, default_value = "16", value_parser = options::block_size)]
+    block_size: NonZeroU32,
     /// Rank in event batches.
     #[arg(long, default_value_t = 0)]
     rank: u32,
     /// Milliseconds per token made up.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=60_000))]
     token_ms: u64,
 }
 
@@ -88,14 +94,19 @@ async fn run(args: Args) -> HostResult<()> {
             Ok(())
         }
         What::Serve(args) => {
-            let engine = Engine::new(args.capacity, args.block_size, args.rank, draw());
+            let stop = Stop::on_signal()?;
+            let block_size = args.block_size.get() as usize;
+            let engine = Engine::new(args.capacity as usize, block_size, args.rank, draw());
             let publisher = Publisher::bind(args.events, args.replay, args.topic).await?;
             let service =
                 Service::new(engine, publisher, args.name, Duration::from_millis(args.token_ms));
             let listener = TcpListener::bind(args.listen).await.context("--listen")?;
-            log!("engine listens on {}", args.listen);
-            http::serve(listener, service.router(), 256, Arc::default()).await;
-            Ok(())
+            log!("engine listens on {}", listener.local_addr()?);
+            let routes = service.router();
+            match http::serve_until(listener, routes, 256, Arc::default(), stop, DRAIN).await {
+                0 => Ok(()),
+                cut => Err(format!("{cut} connections are cut").into()),
+            }
         }
     }
 }

@@ -23,12 +23,13 @@ use ckf_examples::hosts::relay::feed::{self, FeedService, KeepAlive};
 use ckf_examples::hosts::relay::pool::{PoolHandle, PoolInput};
 use ckf_examples::hosts::relay::sources::Roster;
 use ckf_examples::hosts::source::spec::{DEFAULT_POOL, SourceSpec};
+use ckf_examples::hosts::stop::Stop;
+use ckf_examples::hosts::values;
 use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
 use ckf_protocol::{Incarnation, Millis};
 use clap::Parser;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_rustls::rustls::ServerConfig;
 
 /// Connections of operators at one time.
@@ -38,8 +39,8 @@ const ADMIN_PLACES: usize = 32;
 #[derive(Debug, Parser)]
 struct Args {
     /// The data center: a number that never changes, or a name.
-    #[arg(long, value_name = "ID")]
-    dc_id: String,
+    #[arg(long, value_name = "ID", value_parser = parse_dc)]
+    dc_id: u64,
     /// Where subscribers connect.
     #[arg(long, value_name = "ADDR")]
     listen: SocketAddr,
@@ -50,12 +51,12 @@ struct Args {
     nats: Option<String>,
     /// An engine: zmq://HOST:PORT?worker=N&rank=N&replay=PORT&pool=NAME
     #[arg(long = "source", value_name = "URL")]
-    sources: Vec<SourceSpec>,
+    sources: Vec<String>,
     /// A file with more of them, one a line, that may change at any time.
     #[arg(long, value_name = "FILE")]
     sources_file: Option<PathBuf>,
     /// Names of the pools.
-    #[arg(long = "pool", value_name = "NAME", default_value = DEFAULT_POOL)]
+    #[arg(long = "pool", value_name = "NAME", default_value = DEFAULT_POOL, value_parser = values::name)]
     pools: Vec<String>,
     /// How often changes go out, in milliseconds.
     #[arg(long, default_value_t = 20, value_parser = millis())]
@@ -77,9 +78,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> HostResult<()> {
-    let clock = Clock::start();
+    let (clock, stop) = (Clock::start(), Stop::on_signal()?);
     let shared = &args.shared;
     // What can be wrong with options shows before anything starts.
+    let sources = fixed_sources(&args.sources)?;
+    if shared.nats_token_file.is_some() && args.nats.is_none() {
+        return Err("--nats-token-file: without --nats there is no use for it".into());
+    }
     let tls = match shared.protocol {
         Protocol::Ckf => Some(shared.certificates()?.server()?),
         Protocol::Dynamo => None,
@@ -91,7 +96,7 @@ async fn run(args: Args) -> HostResult<()> {
     let roster = Roster {
         pools: pools.clone(),
         clock,
-        fixed: BTreeSet::from_iter(args.sources.iter().cloned()),
+        fixed: sources,
         file: args.sources_file.clone(),
         watched: Arc::new(Mutex::new(BTreeMap::new())),
         file_errors: counters.sources_file_errors.clone(),
@@ -116,7 +121,7 @@ async fn run(args: Args) -> HostResult<()> {
     log!("relay of data center {} listens on {}", args.dc_id, args.listen);
     tokio::select! {
         served = serve(listener, tls, shared, &pools, &counters, clock) => served?,
-        told = told_to_stop() => told?,
+        () = stop.told() => {}
     }
     for pool in pools.iter() {
         let _ = pool.input.send(PoolInput::Shutdown).await;
@@ -148,14 +153,16 @@ async fn serve(
     }
 }
 
-/// Returns when the process is asked to end.
-async fn told_to_stop() -> HostResult<()> {
-    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+/// The sources of the flags. Read here, and not by clap, which would repeat secrets that do not belong
+/// there.
+fn fixed_sources(texts: &[String]) -> HostResult<BTreeSet<SourceSpec>> {
+    let mut sources = BTreeSet::new();
+    for text in texts {
+        if !sources.insert(text.parse().context("--source")?) {
+            return Err("--source: one given twice".into());
+        }
     }
-    Ok(())
+    Ok(sources)
 }
 
 fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
@@ -169,7 +176,7 @@ fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
     let start = |name: &String| {
         let plan = PoolPlan {
             name: name.clone(),
-            id: shared.names(name).pool_id(parse_dc(&args.dc_id)),
+            id: shared.names(name).pool_id(args.dc_id),
             format,
             block_size: shared.block_size,
             batch: Millis::new(args.batch_ms),

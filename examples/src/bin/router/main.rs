@@ -7,7 +7,6 @@
 //!        --dc id=1,relay=https://127.0.0.1:7000,endpoint=http://127.0.0.1:9000
 //! ```
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,15 +18,16 @@ use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
 use ckf_examples::hosts::dynamo::watch::{self, ServingBoard};
 use ckf_examples::hosts::nats::bind::NatsLink;
-use ckf_examples::hosts::options::{Protocol, Shared, millis};
+use ckf_examples::hosts::options::{Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
 use ckf_examples::hosts::router::link::{Link, channel};
+use ckf_examples::hosts::router::plan::{self, Way};
 use ckf_examples::hosts::router::spec::DcSpec;
 use ckf_examples::hosts::router::{
     Dc, Endpoint, PoolRouter, RequestCounters, Router, RouterCounters, front, status,
 };
-use ckf_examples::hosts::source::spec::DEFAULT_POOL;
-use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
+use ckf_examples::hosts::stop::Stop;
+use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats, values};
 use ckf_examples::log;
 use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis, PoolId};
 use clap::Parser;
@@ -49,16 +49,20 @@ struct Args {
     /// A data center: id=N,relay=URL,endpoint=URL[,endpoint=URL...][,cost=BLOCKS][,pool=NAME]
     #[arg(long = "dc", required = true, value_name = "SPEC")]
     dcs: Vec<String>,
-    /// Name of the pool of data centers that name none. With several pools, requests say which by
-    /// the name in `model`.
-    #[arg(long, default_value = DEFAULT_POOL)]
-    pool: String,
+    /// Name of the pool of data centers that name none [default: default]. With several pools,
+    /// requests say which by the name in `model`.
+    #[arg(long, value_parser = values::name)]
+    pool: Option<String>,
     /// Silence after which a lane is retired, in milliseconds; several heartbeats of the relays.
     #[arg(long, default_value_t = 10_000, value_parser = millis())]
     silence_ms: u64,
-    /// How long an endpoint may take to begin an answer, or pause in it, in milliseconds.
+    /// How long an endpoint may take to begin an answer, or pause in it, in milliseconds. An answer
+    /// that is not streamed begins when all of it is there.
     #[arg(long, default_value_t = 30_000, value_parser = millis())]
     patience_ms: u64,
+    /// How long answers under way may take to end once the router is told to, in milliseconds.
+    #[arg(long, default_value_t = 30_000, value_parser = millis())]
+    drain_ms: u64,
 }
 
 #[tokio::main]
@@ -67,29 +71,31 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> HostResult<()> {
-    let clock = Clock::start();
-    let counters = RouterCounters::default();
+    let stop = Stop::on_signal()?;
     // What can be wrong with options shows before anything starts.
+    let plan = plan::pools(&args.dcs, args.pool.as_deref(), &args.shared)?;
     let admin = TcpListener::bind(args.shared.admin).await.context("--admin")?;
     let listener = TcpListener::bind(args.listen).await.context("--listen")?;
-    let mut specs: BTreeMap<String, Vec<DcSpec>> = BTreeMap::new();
-    for text in &args.dcs {
-        // Read here, and not by clap, which would repeat secrets that do not belong there.
-        let spec: DcSpec = text.parse().context("--dc")?;
-        specs.entry(spec.pool.clone().unwrap_or(args.pool.clone())).or_default().push(spec);
-    }
+    let (clock, counters) = (Clock::start(), RouterCounters::default());
     let mut pools = Vec::new();
-    for (name, specs) in &specs {
-        let pool = pool(&args, name, specs, &counters, clock).await;
+    for (name, specs) in &plan {
+        let pool = tokio::select! {
+            pool = pool(&args, name, specs, &counters, clock) => pool,
+            () = stop.told() => return Ok(()),
+        };
         pools.push(Arc::new(pool.context(format_args!("pool {name}"))?));
     }
-    let router = Arc::new(Router { pools, counters });
+    let model = args.shared.model.clone();
+    let router = Arc::new(Router { pools, model, stop: stop.clone(), counters });
     let pages = status::routes(router.clone());
+    log!("router listens on {}, pages on {}", listener.local_addr()?, admin.local_addr()?);
     tokio::spawn(http::serve(admin, pages, ADMIN_PLACES, router.counters.admin.clone()));
-    log!("router listens on {}", args.listen);
     let accepts = router.counters.front.clone();
-    http::serve(listener, front::routes(router), FRONT_PLACES, accepts).await;
-    Ok(())
+    let (front, drain) = (front::routes(router), Duration::from_millis(args.drain_ms));
+    match http::serve_until(listener, front, FRONT_PLACES, accepts, stop, drain).await {
+        0 => Ok(()),
+        cut => Err(format!("--drain-ms is over: {cut} connections are cut").into()),
+    }
 }
 
 /// One pool: a consumer with a lane for each data center that has it.
@@ -102,7 +108,7 @@ async fn pool(
 ) -> HostResult<PoolRouter> {
     let mut links = Vec::new();
     for spec in specs {
-        links.push(link(&args.shared, &spec.relay, counters).await.context(&spec.relay)?);
+        links.push(link(&args.shared, spec, counters).await.context(&spec.relay)?);
     }
     let (domain, format) = agreed(&args.shared, name, &links[0]).await?;
     let manifest = specs
@@ -149,17 +155,20 @@ fn start(spec: &DcSpec, session: LaneSession, link: Link, pool: PoolId, clock: C
     }
 }
 
-async fn link(shared: &Shared, relay: &str, counters: &RouterCounters) -> HostResult<Link> {
-    if relay.starts_with("nats://") || relay.starts_with("tls://") {
-        let client = nats::connect(relay, &shared.nats_access()?, counters.nats.clone()).await?;
-        return Ok(Link::Nats(NatsLink::new(client)));
-    }
-    match shared.protocol {
-        Protocol::Ckf => Link::grpc(relay, shared.certificates()?, shared.keep_alive()),
-        Protocol::Dynamo => {
+async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> HostResult<Link> {
+    let (relay, keep_alive) = (&spec.relay, shared.keep_alive());
+    match spec.way(shared.protocol, shared.tls.is_some())? {
+        Way::Nats => {
+            let access = shared.nats_access()?;
+            Ok(Link::Nats(NatsLink::new(
+                nats::connect(relay, &access, counters.nats.clone()).await?,
+            )))
+        }
+        Way::Grpc => Link::grpc(relay, shared.certificates()?, keep_alive),
+        Way::Dynamo => {
             let tls = shared.tls.as_ref().filter(|_| relay.starts_with("https://"));
             let name = format!("ckf-router-{:08x}", draw() as u32);
-            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, shared.keep_alive())?, name)))
+            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, keep_alive)?, name)))
         }
     }
 }

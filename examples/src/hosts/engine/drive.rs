@@ -1,19 +1,23 @@
 //! A client that sends a trace through a router, and a judge of the router's picture.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ckf_core::BlockHash;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::hosts::HostResult;
-use crate::hosts::http::{HttpClient, client, post_whole};
+use crate::hosts::http::{HttpClient, client, is_broken, post_whole};
+use crate::hosts::identity::parse_dc;
+use crate::hosts::options::block_size;
+use crate::hosts::values::{self, ValueError};
+use crate::hosts::{Context, HostResult};
 use crate::trace::Trace;
 
 /// Longest wait for one answer before it is tried again.
@@ -36,17 +40,27 @@ pub struct Drive {
     #[arg(long, default_value_t = 0)]
     pub skip: usize,
     /// How many requests.
-    #[arg(long, default_value_t = 400)]
-    pub requests: usize,
+    #[arg(long, default_value_t = 400, value_parser = count())]
+    pub requests: u32,
     /// Requests under way at one time.
-    #[arg(long, default_value_t = 4)]
-    pub concurrency: usize,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub concurrency: u32,
     /// Tokens of one block.
-    #[arg(long, default_value_t = 16)]
-    pub block_size: usize,
+    #[arg(long, default_value = "16", value_parser = block_size)]
+    pub block_size: NonZeroU32,
     /// How long a request is tried before it counts as failed, in seconds.
-    #[arg(long, default_value_t = 30)]
+    #[arg(long, default_value_t = 30, value_parser = seconds())]
     pub patience: u64,
+}
+
+/// So many of something: at least one.
+pub fn count() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
+/// A span in seconds: at most a day.
+fn seconds() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=86_400)
 }
 
 /// What came of it.
@@ -58,6 +72,8 @@ pub struct Summary {
     pub failed: u64,
     /// Tries beyond the first.
     pub retries: u64,
+    /// Tries that were under way when the router broke off: sent, and not answered to the end.
+    pub cut: u64,
     /// Blocks of all prompts.
     pub blocks: u64,
     /// Of these, leading ones that the engine held.
@@ -75,11 +91,12 @@ impl Drive {
     /// A trace that cannot be read.
     pub async fn run(&self) -> HostResult<Summary> {
         let client = client(Duration::from_secs(1));
-        let places = Arc::new(Semaphore::new(self.concurrency.max(1)));
+        let router = url_of(&self.router).context("--router")?;
+        let places = Arc::new(Semaphore::new(self.concurrency as usize));
         let mut tasks = JoinSet::new();
-        for prompt in prompts(&self.trace, self.skip, self.requests, self.block_size)? {
+        for prompt in self.prompts()? {
             let place = places.clone().acquire_owned().await?;
-            let (client, url) = (client.clone(), format!("{}/v1/completions", self.router));
+            let (client, url) = (client.clone(), format!("{router}/v1/completions"));
             let patience = Duration::from_secs(self.patience);
             tasks.spawn(async move {
                 let answer = ask(&client, &url, &prompt, patience).await;
@@ -89,9 +106,10 @@ impl Drive {
         }
         let mut summary = Summary::default();
         while let Some(answer) = tasks.join_next().await {
-            let (retries, usage) = answer?;
+            let (tries, usage) = answer?;
             summary.requests += 1;
-            summary.retries += retries;
+            summary.retries += tries.retries;
+            summary.cut += tries.cut;
             match usage {
                 Some(usage) => {
                     summary.blocks += usage["blocks"].as_u64().unwrap_or(0);
@@ -106,6 +124,27 @@ impl Drive {
         summary.hit_rate = (rate * 1000.0).round() / 10.0;
         Ok(summary)
     }
+
+    /// The prompts of the trace. Its blocks have no tokens of their own: they are made up from the
+    /// blocks' sequence hashes, so that equal prefixes, and only those, have equal tokens.
+    fn prompts(&self) -> HostResult<Vec<Vec<u32>>> {
+        let size = u64::from(self.block_size.get());
+        let tokens = |hash: BlockHash| {
+            (0..size).map(move |i| xxh3_64_with_seed(&hash.get().to_le_bytes(), i) as u32 >> 8)
+        };
+        let prompt = |request: Result<crate::trace::Request, _>| {
+            Ok(request?.blocks.into_iter().flat_map(tokens).collect())
+        };
+        let requests = Trace::open(&self.trace, 0)?.skip(self.skip);
+        requests.take(self.requests as usize).map(prompt).collect()
+    }
+}
+
+/// How one request went.
+#[derive(Default)]
+struct Tries {
+    retries: u64,
+    cut: u64,
 }
 
 /// One request, tried until it is answered to the last piece.
@@ -114,21 +153,24 @@ async fn ask(
     url: &str,
     prompt: &[u32],
     patience: Duration,
-) -> (u64, Option<Value>) {
+) -> (Tries, Option<Value>) {
     let body =
         Bytes::from(json!({ "prompt": prompt, "max_tokens": 4, "stream": true }).to_string());
     let started = Instant::now();
-    let mut retries = 0;
+    let mut tries = Tries::default();
     loop {
-        if let Ok(answer) = post_whole(client, url, body.clone(), ANSWER, MAX_ANSWER).await
-            && let Some(usage) = usage(&answer)
-        {
-            return (retries, Some(usage));
+        match post_whole(client, url, body.clone(), ANSWER, MAX_ANSWER).await {
+            Ok(answer) => match usage(&answer) {
+                Some(usage) => return (tries, Some(usage)),
+                None => tries.cut += 1,
+            },
+            Err(error) if is_broken(&error) => tries.cut += 1,
+            Err(_) => {}
         }
         if started.elapsed() > patience {
-            return (retries, None);
+            return (tries, None);
         }
-        retries += 1;
+        tries.retries += 1;
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -143,43 +185,28 @@ fn usage(answer: &[u8]) -> Option<Value> {
     (events.next_back() == Some("[DONE]")).then_some(usage)
 }
 
-/// The prompts of a trace. Its blocks have no tokens of their own: they are made up from the
-/// blocks' sequence hashes, so that equal prefixes, and only those, have equal tokens.
-///
-/// # Errors
-/// A trace that cannot be read.
-pub fn prompts(
-    trace: &Path,
-    skip: usize,
-    requests: usize,
-    block_size: usize,
-) -> HostResult<Vec<Vec<u32>>> {
-    let tokens = |hash: ckf_core::BlockHash| {
-        (0..block_size as u64)
-            .map(move |i| xxh3_64_with_seed(&hash.get().to_le_bytes(), i) as u32 >> 8)
-    };
-    let prompt = |request: Result<crate::trace::Request, _>| {
-        Ok(request?.blocks.into_iter().flat_map(tokens).collect())
-    };
-    Trace::open(trace, 0)?.skip(skip).take(requests).map(prompt).collect()
-}
-
 /// Compares a router's depths with what the engines of each data center hold.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Verify {
     #[command(flatten)]
     drive: Drive,
     /// An engine, as `DC=http://HOST:PORT`.
-    #[arg(long = "engine", value_parser = engine_of)]
-    engines: Vec<(u64, String)>,
+    #[arg(long = "engine", required = true)]
+    engines: Vec<String>,
     /// How long the two may differ, in seconds.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = seconds())]
     within: u64,
 }
 
-fn engine_of(text: &str) -> Result<(u64, String), String> {
-    let (dc, url) = text.split_once('=').ok_or("not DC=URL")?;
-    Ok((dc.parse().map_err(|_| "not a number")?, url.to_owned()))
+/// Where prompts go: addresses are read here, and not by clap, which would repeat secrets that do not
+/// belong there.
+fn url_of(text: &str) -> Result<String, ValueError> {
+    values::url(text, &["http"])
+}
+
+fn engine_of(text: &str) -> Result<(u64, String), ValueError> {
+    let (dc, url) = text.split_once('=').ok_or(ValueError::Url)?;
+    Ok((parse_dc(dc)?, url_of(url)?))
 }
 
 impl Verify {
@@ -189,45 +216,51 @@ impl Verify {
     /// The first difference that stayed.
     pub async fn run(&self) -> HostResult<usize> {
         let client = client(Duration::from_secs(1));
-        let drive = &self.drive;
-        let prompts = prompts(&drive.trace, drive.skip, drive.requests, drive.block_size)?;
+        let router = url_of(&self.drive.router).context("--router")?;
+        let engines = self.engines.iter().map(|text| engine_of(text));
+        let engines = engines.collect::<Result<Vec<_>, _>>().context("--engine")?;
+        let prompts = self.drive.prompts()?;
         let until = Instant::now() + Duration::from_secs(self.within);
         loop {
-            match self.compare(&client, &prompts).await {
+            match compare(&client, &router, &engines, &prompts).await {
                 Ok(compared) => return Ok(compared),
                 Err(error) if Instant::now() > until => return Err(error),
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
     }
+}
 
-    async fn compare(&self, client: &HttpClient, prompts: &[Vec<u32>]) -> HostResult<usize> {
-        let mut compared = 0;
-        for prompt in prompts {
-            let body = Bytes::from(json!({ "prompt": prompt }).to_string());
-            let mut held: BTreeMap<u64, Vec<bool>> = BTreeMap::new();
-            for (dc, url) in &self.engines {
-                let answer = fetch(client, &format!("{url}/debug/blocks"), body.clone()).await?;
-                let more: Vec<bool> = serde_json::from_value(answer["held"].clone())?;
-                let union = held.entry(*dc).or_insert_with(|| vec![false; more.len()]);
-                union.iter_mut().zip(more).for_each(|(union, more)| *union |= more);
-            }
-            let url = format!("{}/v1/route", self.drive.router);
-            let route = fetch(client, &url, body).await?;
-            for (dc, held) in held {
-                let exact = held.iter().take_while(|&&held| held).count() as u64;
-                let told = route["depths"][dc.to_string()].as_u64();
-                if told != Some(exact) {
-                    return Err(format!(
-                        "data center {dc}: the router says {told:?}, the engines hold {exact}"
-                    )
-                    .into());
-                }
-                compared += 1;
-            }
+async fn compare(
+    client: &HttpClient,
+    router: &str,
+    engines: &[(u64, String)],
+    prompts: &[Vec<u32>],
+) -> HostResult<usize> {
+    let mut compared = 0;
+    for prompt in prompts {
+        let body = Bytes::from(json!({ "prompt": prompt }).to_string());
+        let mut held: BTreeMap<u64, Vec<bool>> = BTreeMap::new();
+        for (dc, url) in engines {
+            let answer = fetch(client, &format!("{url}/debug/blocks"), body.clone()).await?;
+            let more: Vec<bool> = serde_json::from_value(answer["held"].clone())?;
+            let union = held.entry(*dc).or_insert_with(|| vec![false; more.len()]);
+            union.iter_mut().zip(more).for_each(|(union, more)| *union |= more);
         }
-        Ok(compared)
+        let route = fetch(client, &format!("{router}/v1/route"), body).await?;
+        for (dc, held) in held {
+            let exact = held.iter().take_while(|&&held| held).count() as u64;
+            let told = route["depths"][dc.to_string()].as_u64();
+            if told != Some(exact) {
+                return Err(format!(
+                    "data center {dc}: the router says {told:?}, the engines hold {exact}"
+                )
+                .into());
+            }
+            compared += 1;
+        }
     }
+    Ok(compared)
 }
 
 async fn fetch(client: &HttpClient, url: &str, body: Bytes) -> HostResult<Value> {

@@ -18,8 +18,8 @@ use async_nats::{Client, ConnectOptions, Event};
 use ckf_protocol::PoolId;
 
 use super::metrics::{Counter, Page};
-use super::options::check_url;
 use super::tls::TlsFiles;
+use super::values;
 use super::{Context, HostResult};
 use crate::log;
 
@@ -85,7 +85,7 @@ pub async fn connect(
     access: &NatsAccess,
     counters: Arc<NatsCounters>,
 ) -> HostResult<Client> {
-    check_url(url, &["nats", "tls"])?;
+    let url = &values::url(url, &["nats", "tls"])?;
     let mut options = match &access.token {
         Some(token) => ConnectOptions::with_token(token.clone()),
         None => ConnectOptions::new(),

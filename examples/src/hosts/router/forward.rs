@@ -1,16 +1,20 @@
 //! Sending a request on, and failing over while nothing has reached the client yet.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::http::response::Parts;
 
+use super::headers::{end_to_end, for_endpoint};
+use super::refusal::Refusal;
 use super::{Endpoint, PoolRouter};
 use crate::hosts::http::post;
 
@@ -21,32 +25,38 @@ const SHUN: u64 = 2000;
 pub type Candidate = (usize, usize);
 
 /// Tries the candidates in order until one begins an answer, and passes that on piece by piece.
-pub async fn forward(router: Arc<PoolRouter>, candidates: Vec<Candidate>, body: Bytes) -> Response {
-    let nobody = candidates.is_empty();
-    for (dc, endpoint) in shunned_last(&router, candidates) {
+///
+/// # Errors
+/// Nobody begins one.
+pub async fn forward(
+    router: Arc<PoolRouter>,
+    candidates: Vec<Candidate>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let headers = for_endpoint(headers);
+    let mut refusal = Refusal::NobodyServes;
+    for (number, (dc, endpoint)) in shunned_last(&router, candidates).into_iter().enumerate() {
         let endpoint = router.dcs[dc].endpoints[endpoint].clone();
-        let under_way = UnderWay::new(endpoint.clone());
-        match begin(&router, &endpoint, body.clone()).await {
-            Some(begun) => {
+        let mut under_way = UnderWay::new(router.clone(), endpoint);
+        match under_way.begin(headers.clone(), body.clone()).await {
+            Ok((head, first, rest)) => {
                 router.dcs[dc].answered.up();
-                let id = HeaderValue::from(router.dcs[dc].spec.id);
-                let mut response = begun.into_response(router, under_way);
-                response.headers_mut().insert("x-ckf-dc", id);
-                return response;
+                return Ok(answer(head, first, rest, under_way, router.dcs[dc].spec.id));
             }
-            None => {
+            Err(failed) => {
+                under_way.failed();
                 router.counters.failovers.up();
-                let until = router.clock.now().as_millis() + SHUN;
-                endpoint.shunned_until.store(until, Ordering::Relaxed);
+                let all_busy = number == 0 || refusal == Refusal::AllBusy;
+                refusal = match failed {
+                    Failed::Busy if all_busy => Refusal::AllBusy,
+                    _ => Refusal::NobodyAnswers,
+                };
             }
         }
     }
     router.counters.failed.up();
-    if nobody {
-        return (StatusCode::SERVICE_UNAVAILABLE, "no data center serves this now\n")
-            .into_response();
-    }
-    (StatusCode::BAD_GATEWAY, "no endpoint answers\n").into_response()
+    Err(refusal)
 }
 
 /// Endpoints that failed a moment ago are the last resort, not gone.
@@ -58,80 +68,106 @@ fn shunned_last(router: &PoolRouter, mut candidates: Vec<Candidate>) -> Vec<Cand
     candidates
 }
 
-/// An answer whose first piece is there.
-struct Begun {
-    status: StatusCode,
-    kind: Option<HeaderValue>,
-    first: Bytes,
-    rest: Incoming,
+/// The answer for the client: what the endpoint sends, as it comes.
+fn answer(head: Parts, first: Bytes, rest: Incoming, under_way: UnderWay, dc: u64) -> Response {
+    let pieces = stream::unfold(Some((Some(first), rest, under_way)), |state| async move {
+        let (first, mut rest, mut under_way) = state?;
+        let next = match first {
+            Some(first) => Some(Some(first)),
+            None => under_way.piece(&mut rest).await,
+        };
+        match next {
+            Some(Some(data)) => {
+                // Where the length was told, nobody asks for more after the last piece.
+                under_way.over |= rest.is_end_stream();
+                Some((Ok(data), Some((None, rest, under_way))))
+            }
+            Some(None) => {
+                under_way.over = true;
+                None
+            }
+            None => {
+                under_way.router.counters.broken.up();
+                under_way.failed();
+                // The connection is cut, so that the client does not take it for an end.
+                Some((Err(io::Error::from(io::ErrorKind::BrokenPipe)), None))
+            }
+        }
+    });
+    let mut response = Response::from_parts(head, Body::from_stream(pieces));
+    end_to_end(response.headers_mut());
+    response.headers_mut().insert("x-ckf-dc", HeaderValue::from(dc));
+    response
 }
 
-/// `None` when the endpoint refuses, fails, or is silent: before the first piece, all of that is
-/// still curable.
-async fn begin(router: &PoolRouter, endpoint: &Endpoint, body: Bytes) -> Option<Begun> {
-    let url = format!("{}/v1/completions", endpoint.url);
-    let answer = post(&router.client, &url, body, router.patience).await.ok()?;
-    let (head, mut rest) = answer.into_parts();
-    if head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS {
-        return None;
+/// Why an endpoint is given up before its answer has begun.
+enum Failed {
+    /// It has too much to do.
+    Busy,
+    /// It refuses, fails, or is silent.
+    Broken,
+}
+
+/// A request on an endpoint, counted for as long as it lives.
+struct UnderWay {
+    router: Arc<PoolRouter>,
+    endpoint: Arc<Endpoint>,
+    /// Answered or given up by the endpoint; else, when it is dropped, the client has gone away.
+    over: bool,
+}
+
+impl UnderWay {
+    fn new(router: Arc<PoolRouter>, endpoint: Arc<Endpoint>) -> Self {
+        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self { router, endpoint, over: false }
     }
-    let kind = head.headers.get(header::CONTENT_TYPE).cloned();
-    let first = piece(&mut rest, router).await?.unwrap_or_default();
-    Some(Begun { status: head.status, kind, first, rest })
-}
 
-/// The next piece; `Some(None)` at the end, `None` when the answer breaks off or pauses too long.
-async fn piece(body: &mut Incoming, router: &PoolRouter) -> Option<Option<Bytes>> {
-    loop {
-        match tokio::time::timeout(router.patience, body.frame()).await.ok()? {
-            None => return Some(None),
-            Some(frame) => {
-                if let Ok(data) = frame.ok()?.into_data() {
-                    return Some(Some(data));
+    /// Waits for the first piece of an answer: before that, all failures are still curable.
+    async fn begin(
+        &self,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(Parts, Bytes, Incoming), Failed> {
+        let url = format!("{}/v1/completions", self.endpoint.url);
+        let answer = post(&self.router.client, &url, headers, body, self.router.patience).await;
+        let (head, mut rest) = answer.map_err(|_| Failed::Broken)?.into_parts();
+        match head.status {
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Failed::Busy),
+            status if status.is_server_error() => Err(Failed::Broken),
+            _ => {
+                let first = self.piece(&mut rest).await.ok_or(Failed::Broken)?;
+                Ok((head, first.unwrap_or_default(), rest))
+            }
+        }
+    }
+
+    /// The next piece; `Some(None)` at the end, `None` when the answer breaks off or pauses too long.
+    async fn piece(&self, body: &mut Incoming) -> Option<Option<Bytes>> {
+        loop {
+            match tokio::time::timeout(self.router.patience, body.frame()).await.ok()? {
+                None => return Some(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.ok()?.into_data() {
+                        return Some(Some(data));
+                    }
                 }
             }
         }
     }
-}
 
-impl Begun {
-    fn into_response(self, router: Arc<PoolRouter>, under_way: UnderWay) -> Response {
-        let state = (Some(self.first), self.rest, router, under_way);
-        let pieces = stream::unfold(state, |(first, mut rest, router, under_way)| async move {
-            let data = match first {
-                Some(first) => first,
-                None => match piece(&mut rest, &router).await {
-                    Some(data) => data?,
-                    None => {
-                        router.counters.broken.up();
-                        let broken = std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-                        // The connection is cut, so that the client does not take it for an end.
-                        return Some((Err(broken), (None, rest, router, under_way)));
-                    }
-                },
-            };
-            Some((Ok(data), (None, rest, router, under_way)))
-        });
-        let mut response = (self.status, Body::from_stream(pieces)).into_response();
-        if let Some(kind) = self.kind {
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        }
-        response
-    }
-}
-
-/// Counts a request on an endpoint for as long as it lives.
-struct UnderWay(Arc<Endpoint>);
-
-impl UnderWay {
-    fn new(endpoint: Arc<Endpoint>) -> Self {
-        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(endpoint)
+    /// The endpoint is to blame, and tried last for a while.
+    fn failed(&mut self) {
+        let until = self.router.clock.now().as_millis() + SHUN;
+        self.endpoint.shunned_until.store(until, Ordering::Relaxed);
+        self.over = true;
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.endpoint.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if !self.over {
+            self.router.counters.abandoned.up();
+        }
     }
 }

@@ -5,24 +5,26 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::header::CONTENT_ENCODING;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use ckf_core::BlockHash;
 use ckf_core::sequence::Scope;
 use ckf_protocol::Lane;
-use serde::Deserialize;
 use serde_json::json;
 
 use super::choose::{View, order, prefer};
 use super::forward::{Candidate, forward};
+use super::prompt::{self, Asked};
+use super::refusal::Refusal;
 use super::{PoolRouter, Router};
 use crate::hosts::http::read_body;
 
 /// Bytes of a request at most.
 const MAX_BODY: usize = 4 << 20;
-/// Blocks of a prompt that are looked up at most.
+/// Blocks of a request's prompts that are looked up at most.
 const MAX_BLOCKS: usize = 1 << 16;
 
 /// The routes.
@@ -30,14 +32,17 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
     axum::Router::new()
         .route("/v1/completions", post(complete))
         .route("/v1/route", post(route))
+        .method_not_allowed_fallback(|| async { Refusal::Method })
+        .fallback(|| async { Refusal::NoPage })
         .with_state(router)
 }
 
-/// Of a request, what routing needs; the rest is for the engine.
-#[derive(Deserialize)]
-struct Prompt {
-    prompt: Vec<u32>,
-    model: Option<String>,
+/// A request, and the pool that it is for.
+struct Incoming {
+    pool: Arc<PoolRouter>,
+    prompts: Vec<Vec<u32>>,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 /// Where a request goes, and why.
@@ -47,64 +52,52 @@ struct Plan {
     blocks: usize,
 }
 
-/// A request, and the pool that it is for.
-struct Asked {
-    pool: Arc<PoolRouter>,
-    prompt: Vec<u32>,
-    body: Bytes,
-}
-
-/// Why a request is refused, in the form that clients of OpenAI's interface read.
-#[derive(Debug)]
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        (self.0, Json(json!({ "error": { "message": self.1 } }))).into_response()
-    }
-}
-
-async fn read(router: &Router, request: Request) -> Result<Asked, Refusal> {
-    let asked = async {
-        let body = read_body(request, MAX_BODY).await;
-        let body = body.map_err(|status| Refusal(status, format!("body: {status}")))?;
-        let Prompt { prompt, model } = serde_json::from_slice(&body).map_err(|error| {
-            let message = format!("a JSON object with a `prompt` of token ids, please: {error}");
-            Refusal(StatusCode::BAD_REQUEST, message)
-        })?;
-        let pool = router.pool(model.as_deref()).cloned().ok_or_else(|| {
-            let names: Vec<_> = router.pools.iter().map(|pool| pool.name.as_str()).collect();
-            let message = format!("`model` must be one of: {}", names.join(", "));
-            Refusal(StatusCode::NOT_FOUND, message)
-        })?;
-        Ok(Asked { pool, prompt, body })
+async fn read(router: &Router, request: Request) -> Result<Incoming, Refusal> {
+    let incoming = async {
+        if request.headers().contains_key(CONTENT_ENCODING) {
+            return Err(Refusal::Body(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        }
+        let headers = request.headers().clone();
+        let body = read_body(request, MAX_BODY).await.map_err(Refusal::Body)?;
+        let Asked { prompts, model } = prompt::read(&body)?;
+        let pool = router.pool(model.as_deref())?.clone();
+        Ok(Incoming { pool, prompts, headers, body })
     };
-    asked.await.inspect_err(|_| router.counters.bad.up())
+    incoming.await.inspect_err(|_| router.counters.bad.up())
 }
 
 impl PoolRouter {
-    fn plan(&self, prompt: &[u32]) -> Plan {
-        let blocks: Vec<BlockHash> =
-            Scope::default().block_hashes(prompt, self.block_size).take(MAX_BLOCKS).collect();
-        let matches = self.query.find_prefix(&blocks);
-        let view = |(lane, dc): (usize, &super::Dc)| View {
-            depth: Lane::new(lane as u8)
-                .ok()
-                .and_then(|lane| matches.depth(lane))
-                .map(|depth| depth as usize),
+    /// Prompts of one request go to one engine together, so their depths count together.
+    fn plan(&self, prompts: &[Vec<u32>]) -> Plan {
+        let mut depths = vec![Some(0); self.dcs.len()];
+        let (mut blocks, mut conversation) = (0, 0);
+        for (number, prompt) in prompts.iter().enumerate() {
+            let hashes = Scope::default().block_hashes(prompt, self.block_size);
+            let hashes: Vec<BlockHash> = hashes.take(MAX_BLOCKS - blocks).collect();
+            blocks += hashes.len();
+            let matches = self.query.find_prefix(&hashes);
+            for (lane, sum) in depths.iter_mut().enumerate() {
+                let depth = Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane));
+                *sum = sum.zip(depth).map(|(sum, depth)| sum + depth as usize);
+            }
+            if number == 0 {
+                // The second block tells conversations apart where the first one is a common preamble.
+                conversation = hashes.get(1).or(hashes.first()).map_or(0, |hash| hash.get());
+            }
+        }
+        let view = |(dc, depth): (&super::Dc, Option<usize>)| View {
+            depth,
             in_flight: dc.in_flight(),
             endpoints: dc.endpoints.len(),
             cost: dc.spec.cost,
             serving: dc.serving.read().ready != Some(false),
         };
-        let views: Vec<View> = self.dcs.iter().enumerate().map(view).collect();
-        // The second block tells conversations apart where the first one is a common preamble.
-        let conversation = blocks.get(1).or(blocks.first()).map_or(0, |hash| hash.get());
-        let candidates = order(&views, blocks.len()).into_iter().flat_map(|dc| {
+        let views: Vec<View> = self.dcs.iter().zip(depths).map(view).collect();
+        let candidates = order(&views, blocks).into_iter().flat_map(|dc| {
             let urls = self.dcs[dc].endpoints.iter().map(|endpoint| endpoint.url.as_str());
             prefer(urls, conversation).into_iter().map(move |endpoint| (dc, endpoint))
         });
-        Plan { candidates: candidates.collect(), views, blocks: blocks.len() }
+        Plan { candidates: candidates.collect(), views, blocks }
     }
 }
 
@@ -112,8 +105,8 @@ async fn complete(
     State(router): State<Arc<Router>>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let Asked { pool, prompt, body } = read(&router, request).await?;
-    let plan = pool.plan(&prompt);
+    let Incoming { pool, prompts, headers, body } = read(&router, request).await?;
+    let plan = pool.plan(&prompts);
     let counters = &pool.counters;
     if plan.views.iter().any(|view| view.depth.is_some()) {
         counters.by_depth.up();
@@ -123,13 +116,13 @@ async fn complete(
     let depth = plan.candidates.first().and_then(|&(dc, _)| plan.views[dc].depth).unwrap_or(0);
     let class = (usize::BITS - depth.leading_zeros()) as usize;
     counters.depths[class.min(counters.depths.len() - 1)].up();
-    Ok(forward(pool, plan.candidates, body).await)
+    forward(pool, plan.candidates, headers, body).await
 }
 
 /// Only says where and why.
 async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Response, Refusal> {
-    let Asked { pool, prompt, .. } = read(&router, request).await?;
-    let plan = pool.plan(&prompt);
+    let Incoming { pool, prompts, .. } = read(&router, request).await?;
+    let plan = pool.plan(&prompts);
     let depths: BTreeMap<u64, Option<usize>> =
         pool.dcs.iter().zip(&plan.views).map(|(dc, view)| (dc.spec.id, view.depth)).collect();
     let first = plan.candidates.first().map(|&(dc, endpoint)| {

@@ -4,19 +4,24 @@
 //! relays -> link (gRPC, NATS) -> lane (one task per lane) -> table -> front (HTTP) -> engines
 //! ```
 //!
-//! - [`spec`]: the data centers it knows;
+//! - [`spec`], [`plan`]: the data centers it knows, and how their relays are reached;
 //! - [`link`]: how frames come from a relay;
 //! - [`lane`]: the task that keeps one lane fed;
 //! - [`choose`]: where a request goes;
 //! - [`front`]: the OpenAI-compatible front;
-//! - [`forward`]: sending a request on, and failing over;
+//! - [`prompt`], [`refusal`]: what it reads, and what it says when that makes no sense;
+//! - [`forward`], [`headers`]: sending a request on, and failing over;
 //! - [`status`]: the page for people, and metrics.
 
 pub mod choose;
 pub mod forward;
 pub mod front;
+pub mod headers;
 pub mod lane;
 pub mod link;
+pub mod plan;
+pub mod prompt;
+pub mod refusal;
 pub mod spec;
 pub mod status;
 
@@ -31,7 +36,9 @@ use super::http::HttpClient;
 use super::listen::AcceptCounters;
 use super::metrics::Counter;
 use super::nats::NatsCounters;
+use super::stop::Stop;
 use lane::LaneBoard;
+use refusal::Refusal;
 use spec::DcSpec;
 
 /// One endpoint of a data center, with what is known about it.
@@ -88,6 +95,8 @@ pub struct RequestCounters {
     pub failed: Counter,
     /// Answers that broke off after they had begun.
     pub broken: Counter,
+    /// Clients that went away before the end of their answer.
+    pub abandoned: Counter,
     /// Depths found for the data center that was chosen: 0, 1, 2-3, 4-7, and so on.
     pub depths: [Counter; 16],
 }
@@ -131,16 +140,34 @@ pub struct RouterCounters {
 pub struct Router {
     /// Its pools, at least one.
     pub pools: Vec<Arc<PoolRouter>>,
+    /// What the operator calls the model.
+    pub model: String,
+    /// Whether it is to end.
+    pub stop: Stop,
     /// What happened.
     pub counters: RouterCounters,
 }
 
 impl Router {
-    /// The pool for requests that name this model. Where there is only one, it takes all.
-    pub fn pool(&self, model: Option<&str>) -> Option<&Arc<PoolRouter>> {
-        match &self.pools[..] {
-            [only] => Some(only),
-            pools => pools.iter().find(|pool| Some(pool.name.as_str()) == model),
+    /// The pool for requests that name this model: the pool's name, or, where there is only one, also
+    /// what `--model` says, or nothing.
+    ///
+    /// # Errors
+    /// Another name; none where there are several pools.
+    pub fn pool(&self, model: Option<&str>) -> Result<&Arc<PoolRouter>, Refusal> {
+        let names = || {
+            let names = self.pools.iter().map(|pool| format!("`{}`", pool.name));
+            let model = (self.pools.len() == 1).then(|| format!("`{}`", self.model));
+            names.chain(model).collect::<Vec<_>>().join(", ")
+        };
+        match (&self.pools[..], model) {
+            ([only], None) => Ok(only),
+            ([only], Some(name)) if name == self.model => Ok(only),
+            (_, None) => Err(Refusal::NoModel(names())),
+            (pools, Some(name)) => pools
+                .iter()
+                .find(|pool| pool.name == name)
+                .ok_or_else(|| Refusal::UnknownModel(names())),
         }
     }
 }

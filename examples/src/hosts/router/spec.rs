@@ -4,13 +4,15 @@
 use std::str::FromStr;
 
 use crate::hosts::identity::parse_dc;
-use crate::hosts::options::check_url;
+use crate::hosts::values::{self, PairError, Pairs};
 
 /// One data center of one pool: one lane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DcSpec {
     /// Its number.
     pub id: u64,
+    /// What the operator calls it: its number or its name.
+    pub name: String,
     /// The pool's name, where it is not the router's default.
     pub pool: Option<String>,
     /// Its relay: `https://` for gRPC, `nats://` for a NATS server.
@@ -22,35 +24,23 @@ pub struct DcSpec {
 }
 
 impl FromStr for DcSpec {
-    type Err = String;
+    type Err = PairError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut id = None;
-        let mut spec =
-            Self { id: 0, pool: None, relay: String::new(), endpoints: Vec::new(), cost: 0.0 };
-        for option in text.split(',') {
-            let (key, value) = option.split_once('=').ok_or("a data center is key=value,...")?;
-            match key {
-                "id" if !value.is_empty() => id = Some(parse_dc(value)),
-                "pool" if !value.is_empty() => spec.pool = Some(value.to_owned()),
-                "relay" => spec.relay = value.to_owned(),
-                "endpoint" => spec.endpoints.push(value.trim_end_matches('/').to_owned()),
-                "cost" => {
-                    spec.cost = value
-                        .parse()
-                        .ok()
-                        .filter(|cost: &f64| cost.is_finite())
-                        .ok_or("bad cost")?;
-                }
-                _ => return Err(format!("unknown or empty option `{key}`")),
-            }
+    fn from_str(text: &str) -> Result<Self, PairError> {
+        let pairs = Pairs::parse(text, ',', &["id", "pool", "relay", "endpoint", "cost"])?;
+        let url = |text| values::url(text, &["http"]);
+        let spec = Self {
+            id: pairs.need("id", parse_dc)?,
+            name: pairs.need("id", values::name)?,
+            pool: pairs.one("pool", values::name)?,
+            relay: pairs
+                .need("relay", |text| values::url(text, &["https", "http", "nats", "tls"]))?,
+            endpoints: pairs.all("endpoint", url)?,
+            cost: pairs.one("cost", values::weight)?.unwrap_or(0.0),
+        };
+        if spec.endpoints.is_empty() {
+            return Err(PairError::Missing { key: "endpoint" });
         }
-        spec.id = id.ok_or("a data center needs `id`")?;
-        if spec.relay.is_empty() || spec.endpoints.is_empty() {
-            return Err("a data center needs `relay` and `endpoint`".to_owned());
-        }
-        check_url(&spec.relay, &["https", "http", "nats", "tls"])?;
-        spec.endpoints.iter().try_for_each(|url| check_url(url, &["http"]))?;
         Ok(spec)
     }
 }
@@ -66,16 +56,57 @@ mod tests {
         let spec: DcSpec = text.parse().unwrap();
         assert_eq!((spec.id, spec.cost, spec.pool.as_deref()), (7, 2.5, Some("chat")));
         assert_eq!(spec.endpoints, ["http://a:1", "http://b:2"]);
+        let spec: DcSpec = "id=us-east-1,relay=nats://h,endpoint=http://a".parse().unwrap();
+        assert_eq!((spec.id, &spec.name[..], spec.cost), (0x455b_fcc6_324f_64a0, "us-east-1", 0.0));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let good = "id=1,relay=https://h:1,endpoint=http://a:1";
+        assert!(good.parse::<DcSpec>().is_ok());
+        for more in [
+            ",",
+            ",x",
+            ",colour=red",
+            ",id=1",
+            ",id=2",
+            ",relay=https://h:1",
+            ",pool=",
+            ",pool=a,pool=a",
+            ",pool= a",
+            ",cost=",
+            ",cost=1,cost=1",
+            ",cost=nan",
+            ",cost=inf",
+            ",cost=-inf",
+            ",cost=1e400",
+            ",cost=-1e300",
+            ",cost=-1",
+            ",cost=1e10",
+            ",cost=1 ",
+            ",endpoint=",
+            ",endpoint=b:1",
+            ",endpoint=https://b:1",
+            ",endpoint=http://b:1/v1",
+            ",endpoint=http://me:secret@b:1",
+        ] {
+            let error = format!("{good}{more}").parse::<DcSpec>().expect_err(more);
+            assert!(!error.to_string().contains("secret@"), "{error}");
+        }
         for bad in [
             "",
             "id=1",
             "id=1,relay=https://h:1",
-            "id=1,relay=h:1,endpoint=http://a:1",
-            "id=1,relay=https://h:1,endpoint=https://a:1",
-            "id=1,relay=https://h:1,endpoint=http://a:1,cost=nan",
-            "id=,relay=https://h:1,endpoint=http://a:1",
             "relay=https://h:1,endpoint=http://a:1",
-            "colour=red",
+            "id=,relay=https://h:1,endpoint=http://a:1",
+            "id=-1,relay=https://h:1,endpoint=http://a:1",
+            "id=18446744073709551616,relay=https://h:1,endpoint=http://a:1",
+            "id=1,relay=h:1,endpoint=http://a:1",
+            "id=1,relay=ftp://h:1,endpoint=http://a:1",
+            "id=1,relay=https://h:1/x,endpoint=http://a:1",
+            "id=1,relay=https://h:1?x,endpoint=http://a:1",
+            "id=1,relay=https://h:0,endpoint=http://a:1",
+            "id=1,relay=https://me@h:1,endpoint=http://a:1",
         ] {
             assert!(bad.parse::<DcSpec>().is_err(), "{bad}");
         }

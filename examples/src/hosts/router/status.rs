@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Html;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 use ckf_consumer::SessionState;
 use ckf_protocol::Instant;
@@ -31,6 +31,9 @@ fn is_ready(report: &LaneReport) -> bool {
 /// Ready once each pool has a ready lane; before that, requests still go out, by load.
 async fn ready(State(router): State<Arc<Router>>) -> (StatusCode, String) {
     let (mut text, mut status) = (String::new(), StatusCode::OK);
+    if router.stop.is_told() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+    }
     for pool in &router.pools {
         let ready = pool.dcs.iter().filter(|dc| is_ready(&dc.board.read())).count();
         if ready == 0 {
@@ -42,16 +45,21 @@ async fn ready(State(router): State<Arc<Router>>) -> (StatusCode, String) {
 }
 
 /// The page reloads itself; it has no script and takes nothing from the request.
-async fn status(State(router): State<Arc<Router>>) -> Html<String> {
+async fn status(State(router): State<Arc<Router>>) -> impl IntoResponse {
     let mut page = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
          <title>ckf router</title><style>{STYLE}</style><h1>ckf router</h1>"
     );
+    if router.stop.is_told() {
+        page.push_str("<p class=bad>ends as soon as the answers under way are over");
+    }
     for pool in &router.pools {
         show_pool(&mut page, pool);
     }
     page.push_str("</html>");
-    Html(page)
+    // Whatever a name says, no script runs.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'";
+    ([(header::CACHE_CONTROL, "no-store"), (header::CONTENT_SECURITY_POLICY, policy)], Html(page))
 }
 
 fn show_pool(page: &mut String, pool: &PoolRouter) {
@@ -69,13 +77,14 @@ fn show_pool(page: &mut String, pool: &PoolRouter) {
     let _ = write!(
         page,
         "</table><p>Requests: by depth {} &middot; by load {} &middot; failovers {} &middot; \
-         failed {} &middot; broken {}</p>\
+         failed {} &middot; broken {} &middot; abandoned {}</p>\
          <table><tr><th>depth where sent<th>requests<th>",
         counters.by_depth.get(),
         counters.by_load.get(),
         counters.failovers.get(),
         counters.failed.get(),
         counters.broken.get(),
+        counters.abandoned.get(),
     );
     let depths: Vec<u64> = counters.depths.iter().map(Counter::get).collect();
     let most = depths.iter().copied().max().unwrap_or(0).max(1);
@@ -104,12 +113,12 @@ fn show_lane(page: &mut String, lane: usize, dc: &Dc, now: Instant) {
     let _ = write!(
         page,
         "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
-        dc.spec.id,
+        escape(&dc.spec.name),
         report.stats.resyncs,
         report.stats.deltas,
         dc.in_flight(),
         dc.answered.get(),
-        escape(&failure),
+        failure,
         escape(report.last_error.as_deref().unwrap_or("-")),
     );
 }
@@ -119,7 +128,7 @@ const STYLE: &str = "body{font:15px sans-serif;margin:2em}table{border-collapse:
     .good{color:#070}.bad{color:#a00}.bar{background:#48c;height:.9em}";
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 async fn metrics(State(router): State<Arc<Router>>) -> String {
@@ -135,6 +144,7 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
             ("failover", counters.failovers.get()),
             ("failed", counters.failed.get()),
             ("broken", counters.broken.get()),
+            ("abandoned", counters.abandoned.get()),
         ];
         page.counters("ckf_requests_total", &[("pool", &pool.name)], "what", &requests);
     }
@@ -164,6 +174,7 @@ fn lane_metrics(page: &mut Page, pool: &PoolRouter, dc: &Dc) {
         page.gauge("ckf_dc_kv_used_blocks", lane, used);
         page.gauge("ckf_dc_kv_total_blocks", lane, total);
     }
+    page.gauge("ckf_requests_under_way", lane, dc.in_flight());
     page.counter("ckf_answers_total", lane, dc.answered.get());
     page.counter("ckf_lane_link_errors_total", lane, report.link_errors);
     let stats = report.stats;

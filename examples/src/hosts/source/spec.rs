@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use ckf_producer::Member;
 
+use crate::hosts::values::{self, PairError, Pairs, ValueError};
+
 /// One engine rank's event publisher, and where it belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceSpec {
@@ -22,40 +24,32 @@ pub struct SourceSpec {
 pub const DEFAULT_POOL: &str = "default";
 
 impl FromStr for SourceSpec {
-    type Err = String;
+    type Err = PairError;
 
     /// Options: `worker` (default 0), `rank` (default 0), `pool` (default `default`), and `replay`,
     /// a port on the same host or `host:port`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix("zmq://").ok_or("a source starts with zmq://")?;
+    fn from_str(text: &str) -> Result<Self, PairError> {
+        let url = |why| PairError::Value { key: "zmq://HOST:PORT", why };
+        let rest = text.strip_prefix("zmq://");
+        let rest = rest.ok_or(url(ValueError::Scheme { schemes: &["zmq"] }))?;
         let (events, options) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, _) = split_port(events)?;
-        let mut spec = Self {
-            pool: DEFAULT_POOL.to_owned(),
-            member: Member::new(0, 0),
-            events: events.to_owned(),
-            replay: None,
-        };
-        let (mut worker, mut rank) = (0u64, 0u32);
-        for option in options.split('&').filter(|option| !option.is_empty()) {
-            let (key, value) = option.split_once('=').ok_or("an option is key=value")?;
-            let bad = || format!("bad value of `{key}`: {value}");
-            match key {
-                "worker" => worker = value.parse().map_err(|_| bad())?,
-                "rank" => rank = value.parse().map_err(|_| bad())?,
-                "pool" if !value.is_empty() => spec.pool = value.to_owned(),
-                "replay" if value.parse::<u16>().is_ok() => {
-                    spec.replay = Some(format!("{host}:{value}"));
-                }
-                "replay" => {
-                    split_port(value)?;
-                    spec.replay = Some(value.to_owned());
-                }
-                _ => return Err(format!("unknown option `{key}`")),
+        let (host, _) = values::host_and_port(events).map_err(url)?;
+        let replay = |text: &str| match text.contains(':') {
+            true => values::host_and_port(text).map(|_| text.to_owned()),
+            false => {
+                let port: u16 = values::number(text, 1..=65535)?;
+                Ok(format!("{host}:{port}"))
             }
-        }
-        spec.member = Member::new(worker, rank);
-        Ok(spec)
+        };
+        let options = Pairs::parse(options, '&', &["worker", "rank", "pool", "replay"])?;
+        let worker = options.one("worker", |text| values::number(text, 0..=u64::MAX))?;
+        let rank = options.one("rank", |text| values::number(text, 0..=u64::from(u32::MAX)))?;
+        Ok(Self {
+            pool: options.one("pool", values::name)?.unwrap_or(DEFAULT_POOL.to_owned()),
+            member: Member::new(worker.unwrap_or(0), rank.unwrap_or(0)),
+            events: events.to_owned(),
+            replay: options.one("replay", replay)?,
+        })
     }
 }
 
@@ -66,14 +60,6 @@ impl fmt::Display for SourceSpec {
         write!(f, "zmq://{events}?worker={worker}&rank={rank}&pool={pool}")?;
         replay.as_ref().map_or(Ok(()), |replay| write!(f, "&replay={replay}"))
     }
-}
-
-fn split_port(endpoint: &str) -> Result<(&str, u16), String> {
-    endpoint
-        .rsplit_once(':')
-        .filter(|(host, _)| !host.is_empty())
-        .and_then(|(host, port)| Some((host, port.parse().ok()?)))
-        .ok_or_else(|| format!("not host:port: {endpoint}"))
 }
 
 #[cfg(test)]
@@ -105,6 +91,21 @@ mod tests {
             "zmq://h:1?colour=red",
             "zmq://h:1?replay=",
             "zmq://h:70000",
+            "zmq://h:0",
+            "zmq://me:secret@h:1",
+            "zmq://h:1/path",
+            "zmq://h:1#x",
+            "zmq://h i:1",
+            "zmq://h:1?&",
+            "zmq://h:1?worker=1&worker=1",
+            "zmq://h:1?rank=4294967296",
+            "zmq://h:1?worker=18446744073709551616",
+            "zmq://h:1?worker=+1",
+            "zmq://h:1?pool=",
+            "zmq://h:1?pool=a&pool=b",
+            "zmq://h:1?replay=0",
+            "zmq://h:1?replay=65536",
+            "zmq://h:1?replay=me@h:1",
         ] {
             assert!(bad.parse::<SourceSpec>().is_err(), "{bad}");
         }
