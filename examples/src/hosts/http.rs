@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -29,6 +29,8 @@ use super::stop::Stop;
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Longest time for the body of a request.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Times the limit that is read of a body that is too long, to be dropped.
+const DISCARD: u64 = 8;
 /// Longest time for a client to take what it is sent.
 const STALL: Duration = Duration::from_secs(30);
 /// Bytes of all headers together.
@@ -104,15 +106,33 @@ pub async fn serve_until(
 /// # Errors
 /// The status that tells the client what was wrong.
 pub async fn read_body(request: Request, limit: usize) -> Result<Bytes, StatusCode> {
-    // What announces too much is not read at all.
-    if request.body().size_hint().lower() > limit as u64 {
-        return Err(StatusCode::PAYLOAD_TOO_LARGE);
-    }
-    let body = Limited::new(request.into_body(), limit).collect();
-    match tokio::time::timeout(BODY_TIME, body).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
-        Ok(Err(_)) => Err(StatusCode::BAD_REQUEST),
+    let asks_first = request.headers().contains_key(EXPECT);
+    let announced = request.body().size_hint().lower();
+    let mut body = request.into_body();
+    let read = async {
+        // What announces too much is not kept at all.
+        if announced <= limit as u64 {
+            match Limited::new(&mut body, limit).collect().await {
+                Ok(body) => return Ok(body.to_bytes()),
+                Err(error) if error.is::<LengthLimitError>() => {}
+                Err(_) => return Err(StatusCode::BAD_REQUEST),
+            }
+        }
+        // Many clients hear nothing before they have sent all. Those that send far too much, or that
+        // ask first, need not go on.
+        let mut more = DISCARD * limit as u64;
+        if asks_first || announced > more {
+            more = 0;
+        }
+        while more > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            more = more.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
+        }
+        Err(StatusCode::PAYLOAD_TOO_LARGE)
+    };
+    match tokio::time::timeout(BODY_TIME, read).await {
+        Ok(read) => read,
         Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
     }
 }

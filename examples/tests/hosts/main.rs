@@ -2,13 +2,17 @@
 
 #![cfg(feature = "hosts")]
 
+mod answers;
 mod demo;
+mod drain;
 mod dynamo;
+mod fake;
 mod faults;
 mod limits;
 mod listing;
 mod nats;
 mod nonsense;
+mod openai;
 mod pools;
 mod site;
 mod sources;

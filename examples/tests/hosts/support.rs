@@ -63,6 +63,20 @@ impl Process {
         kib << 10
     }
 
+    /// Its exit code, once it has ended; `None` when it does not in time.
+    pub(crate) async fn ended(&mut self, within: Duration) -> Option<i32> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                return Some(status.code().unwrap_or(-1));
+            }
+            if started.elapsed() > within {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub(crate) fn wait(mut self) -> bool {
         self.child.wait().is_ok_and(|status| status.success())
     }
