@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything on one machine: three data centers with three engines each, three relays, one router, and
-# a recorded trace through it. Half way a relay and then the router are killed and started again.
-# Needs only the programs of this package; ends with an error unless every request was answered and
-# the router's picture equals what the engines hold.
+# a recorded trace through it. Half way a relay and then the router are killed and started again, each
+# while requests are under way. Needs only the programs of this package; ends with an error unless every
+# request was answered, the first time where the router lived, and the router's picture equals what the
+# engines hold.
 #
 #   examples/demo.sh [TRACE]
 #
@@ -47,9 +48,29 @@ ready() { # PORT: waits for /readyz
         fi 2>/dev/null
         sleep 0.1
     done
-    echo "nothing ready on port $1" >&2
+    fail "nothing ready on port $1"
+}
+under_way() { # requests that the router is waiting for
+    exec 3<>"/dev/tcp/127.0.0.1/$((port + 4))"
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+    sed -n 's/^ckf_requests_under_way{.*} //p' <&3 | awk '{ sum += $1 } END { print sum + 0 }'
+    exec 3>&-
+}
+until_under_way() {
+    for _ in $(seq 500); do
+        now=$(under_way)
+        [ "$now" -gt 0 ] && return
+        sleep 0.01
+    done
+    fail "no request gets under way"
+}
+fail() {
+    echo "FAILED: $1" >&2
     tail -n 20 "$work"/*.log >&2
     exit 1
+}
+count() { # NAME FILE: a figure of what a driver printed
+    grep -o "\"$1\":[0-9]*" "$2" | cut -d: -f2
 }
 tls() { echo --ca "$work/ca.pem" --cert "$work/$1.pem" --key "$work/$1.key"; }
 
@@ -84,37 +105,58 @@ router
 ready $((port + 4))
 
 url=(--router "http://127.0.0.1:$port" --trace "$trace")
-drive() { # SKIP: sends the next requests of the trace through the router
-    "$CKF_BIN/engine-sim" drive "${url[@]}" --requests "$requests" --skip "$1"
+drive() { # SKIP NAME: sends the next requests of the trace through the router
+    "$CKF_BIN/engine-sim" drive "${url[@]}" --concurrency 8 --requests "$requests" --skip "$1" >"$work/$2"
 }
 verify() { # SKIP: compares the router's depths with what the engines hold
     "$CKF_BIN/engine-sim" verify "${url[@]}" --requests 40 --skip "$1" "${engines[@]}"
 }
+answered() { # NAME: all of them, or the demo has failed
+    cat "$work/$1"
+    [ "$(count requests "$work/$1")" = "$requests" ] || fail "not all requests were sent"
+    [ "$(count failed "$work/$1")" = 0 ] || fail "requests failed"
+}
 
 echo "status page: http://127.0.0.1:$((port + 4))/status"
 echo "== $requests requests, all processes there"
-drive 0
+drive 0 first
+answered first
+[ "$(count retries "$work/first")" = 0 ] || fail "requests had to be sent twice"
 verify 0
+
 echo "== $requests requests, the relay of data center 2 killed under way and started again"
-drive "$requests" &
+drive "$requests" second &
 driver=$!
 sleep 0.3
+until_under_way
 kill_hard relay.2
+before=$now
+until_under_way
+echo "requests under way when the relay was killed: $before before, $now after"
 wait "$driver"
+answered second
+[ "$(count retries "$work/second")" = 0 ] || fail "requests had to be sent twice"
 relay 2
 ready $((port + 6))
 verify "$requests"
+
 echo "== $requests requests, the router killed under way and started again"
-drive $((2 * requests)) &
+drive $((2 * requests)) third &
 driver=$!
 sleep 0.3
+until_under_way
 kill_hard router
 sleep 0.5
 router
 wait "$driver"
+answered third
+cut=$(count cut "$work/third")
+# By what the client saw: sent, and cut off before the end of the answer. It has sent them again.
+echo "requests under way when the router was killed: $now before, $cut cut off"
+[ "$cut" -gt 0 ] || fail "no request was under way"
 ready $((port + 4))
 verify $((2 * requests))
-echo "== converged, no request failed"
+echo "== converged: $((3 * requests)) requests, 0 failed"
 if [ "${CKF_DEMO_STAY:-}" = 1 ]; then
     echo "running on until Ctrl-C; logs are in $work"
     # Waited for, so that a signal ends the script at once.

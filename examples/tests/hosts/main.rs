@@ -16,4 +16,5 @@ mod openai;
 mod pools;
 mod site;
 mod sources;
+mod status;
 mod support;

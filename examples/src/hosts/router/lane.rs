@@ -41,14 +41,14 @@ impl LaneBoard {
         lock(&self.0).clone()
     }
 
-    /// Keeps an error, and logs it unless the one before was the same.
-    fn broke(&self, dc: DcId, error: &(dyn std::error::Error + Send + Sync)) {
-        let mut said = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            said += &format!(": {error}");
-            cause = error.source();
+    /// Keeps an error, and logs it unless the one before was the same: of all that the layers say, what
+    /// the innermost says.
+    fn broke(&self, dc: DcId, error: &(dyn std::error::Error + Send + Sync + 'static)) {
+        let mut cause: &(dyn std::error::Error + 'static) = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
         }
+        let said = cause.to_string();
         self.write(|report| {
             report.link_errors += 1;
             if report.last_error.as_ref() != Some(&said) {
