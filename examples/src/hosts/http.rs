@@ -29,6 +29,9 @@ use super::stop::Stop;
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// Longest time for the body of a request.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// How long a connection is kept for re-use: less than the five seconds after which common servers of
+/// engines close theirs, so that no request is sent into a close.
+const IDLE: Duration = Duration::from_secs(4);
 /// Times the limit that is read of a body that is too long, to be dropped.
 const DISCARD: u64 = 8;
 /// Longest time for a client to take what it is sent.
@@ -157,7 +160,10 @@ pub fn client(connect: Duration) -> HttpClient {
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(connect));
     connector.set_nodelay(true);
-    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector)
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .build(connector)
 }
 
 /// Sends a JSON body and gives the head of the answer as soon as it is there.

@@ -115,11 +115,15 @@ impl Shared {
     /// What a NATS server may ask for.
     ///
     /// # Errors
-    /// The token's file cannot be read.
+    /// The token's file cannot be read, or holds something else.
     pub fn nats_access(&self) -> HostResult<NatsAccess> {
         let token = self.nats_token_file.as_deref();
         let token = token.map(|path| files::read_text(path, MAX_TOKEN)).transpose()?;
         let token = token.map(|token| token.trim().to_owned());
+        if token.as_ref().is_some_and(|token| token.is_empty() || token.contains(char::is_control))
+        {
+            return Err("--nats-token-file: not one line with a token".into());
+        }
         Ok(NatsAccess { tls: self.tls.clone(), token })
     }
 

@@ -98,6 +98,7 @@ async fn fails(how: &'static str) -> u16 {
                     "status_500" => "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
                     "status_503" => "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n",
                     "status_429" => "HTTP/1.1 429 No\r\ncontent-length: 0\r\n\r\n",
+                    "status_101" => "HTTP/1.1 101 Odd\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
                     "no_first_piece" => CHUNKED,
                     "cut_before_a_piece" => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
                     "half_a_head" => "HTTP/1.1 200 OK\r\ncontent-",
@@ -114,13 +115,14 @@ async fn fails(how: &'static str) -> u16 {
     port
 }
 
-const FAILURES: [&str; 10] = [
+const FAILURES: [&str; 11] = [
     "refuses",
     "closes",
     "garbage",
     "status_500",
     "status_503",
     "status_429",
+    "status_101",
     "no_first_piece",
     "cut_before_a_piece",
     "half_a_head",

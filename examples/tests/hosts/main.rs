@@ -18,3 +18,4 @@ mod site;
 mod sources;
 mod status;
 mod support;
+mod values;

@@ -8,7 +8,7 @@ use crate::site::Site;
 use crate::support::{ENGINE, RELAY, ROUTER, args, local, tls};
 
 /// What a program says when it refuses to start.
-fn refused(program: &str, line: &[String]) -> String {
+pub(crate) fn refused(program: &str, line: &[String]) -> String {
     let mut child = Command::new(program)
         .args(line)
         .stdin(Stdio::null())

@@ -133,6 +133,8 @@ impl UnderWay {
         let (head, mut rest) = answer.map_err(|_| Failed::Broken)?.into_parts();
         match head.status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Failed::Busy),
+            // Nobody asked for another protocol.
+            StatusCode::SWITCHING_PROTOCOLS => Err(Failed::Broken),
             status if status.is_server_error() => Err(Failed::Broken),
             _ => {
                 let first = self.piece(&mut rest).await.ok_or(Failed::Broken)?;
