@@ -11,7 +11,7 @@
 //! [`tls`], [`metrics`], [`stop`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
-//! take (the sockets of the simulated engine's events aside). Secrets come from files only.
+//! take. Secrets come from files only.
 //! `examples/HOSTS.md` says how the programs are run.
 
 pub mod certs;

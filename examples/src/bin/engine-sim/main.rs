@@ -53,9 +53,9 @@ struct Serve {
     /// Where events are published.
     #[arg(long, value_name = "ADDR")]
     events: SocketAddr,
-    /// Where past events are asked for.
+    /// Where past events are asked for; without it, nobody can ask.
     #[arg(long, value_name = "ADDR")]
-    replay: SocketAddr,
+    replay: Option<SocketAddr>,
     /// Name in answers.
     #[arg(long, default_value = "engine", value_parser = values::name)]
     name: String,

@@ -11,8 +11,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ckf_examples::hosts::clock::Clock;
+use ckf_examples::hosts::dynamo::hub::HubLimits;
 use ckf_examples::hosts::dynamo::serve::DynamoRelay;
 use ckf_examples::hosts::identity::parse_dc;
 use ckf_examples::hosts::nats::bridge::Bridge;
@@ -61,12 +63,21 @@ struct Args {
     /// How often changes go out, in milliseconds.
     #[arg(long, default_value_t = 20, value_parser = millis())]
     batch_ms: u64,
-    /// Silence after which subscribers hear a heartbeat, in milliseconds.
-    #[arg(long, default_value_t = 2000, value_parser = millis())]
-    heartbeat_ms: u64,
+    /// Silence after which subscribers hear a heartbeat, in milliseconds [default: 2000, Dynamo's
+    /// 10000].
+    #[arg(long, value_parser = millis())]
+    heartbeat_ms: Option<u64>,
+    /// Longest time for a subscriber of Dynamo's contract to take each part of its snapshot, in
+    /// milliseconds [default: 60000].
+    #[arg(long, value_parser = millis())]
+    snapshot_progress_ms: Option<u64>,
     /// After how long a pool is ready although engines are missing, in milliseconds.
     #[arg(long, default_value_t = 5000, value_parser = millis())]
     ready_ms: u64,
+    /// How long the blocks of an engine that was lost are believed in while nothing proves that it is
+    /// still the same one, in milliseconds.
+    #[arg(long, default_value_t = 30_000, value_parser = millis())]
+    away_ms: u64,
     /// Adds /debug/pools to the admin address.
     #[arg(long)]
     diagnosis: bool,
@@ -82,9 +93,7 @@ async fn run(args: Args) -> HostResult<()> {
     let shared = &args.shared;
     // What can be wrong with options shows before anything starts.
     let sources = fixed_sources(&args.sources)?;
-    if shared.nats_token_file.is_some() && args.nats.is_none() {
-        return Err("--nats-token-file: without --nats there is no use for it".into());
-    }
+    check(&args)?;
     let tls = match shared.protocol {
         Protocol::Ckf => Some(shared.certificates()?.server()?),
         Protocol::Dynamo => None,
@@ -98,6 +107,7 @@ async fn run(args: Args) -> HostResult<()> {
         clock,
         fixed: sources,
         file: args.sources_file.clone(),
+        patience: Duration::from_millis(args.away_ms),
         watched: Arc::new(Mutex::new(BTreeMap::new())),
         file_errors: counters.sources_file_errors.clone(),
     };
@@ -120,14 +130,31 @@ async fn run(args: Args) -> HostResult<()> {
 
     log!("relay of data center {} listens on {}", args.dc_id, args.listen);
     tokio::select! {
-        served = serve(listener, tls, shared, &pools, &counters, clock) => served?,
+        served = serve(listener, tls, &args, &pools, &counters, clock) => served?,
         () = stop.told() => {}
     }
     for pool in pools.iter() {
         let _ = pool.input.send(PoolInput::Shutdown).await;
     }
     // What the pools have said last is still on its way.
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    Ok(())
+}
+
+/// Refuses options that would have no effect.
+fn check(args: &Args) -> HostResult<()> {
+    let ckf = args.shared.protocol == Protocol::Ckf;
+    let nats_tls = args.nats.as_ref().is_some_and(|url| url.starts_with("tls://"));
+    let token = args.shared.nats_token_file.is_some();
+    for (given, heeded, why) in [
+        (args.shared.tls.is_some(), ckf || nats_tls, "--ca: Dynamo's contract has no TLS"),
+        (token, args.nats.is_some(), "--nats-token-file: without --nats there is no use for it"),
+        (args.snapshot_progress_ms.is_some(), !ckf, "--snapshot-progress-ms: only Dynamo's contract"),
+    ] {
+        if given && !heeded {
+            return Err(why.into());
+        }
+    }
     Ok(())
 }
 
@@ -135,11 +162,12 @@ async fn run(args: Args) -> HostResult<()> {
 async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
-    shared: &Shared,
+    args: &Args,
     pools: &Arc<Vec<PoolHandle>>,
     counters: &RelayCounters,
     clock: Clock,
 ) -> HostResult<()> {
+    let shared = &args.shared;
     let (accepts, keep_alive) = (counters.accepts.clone(), KeepAlive::every(shared.keep_alive()));
     match tls {
         Some(tls) => {
@@ -147,7 +175,15 @@ async fn serve(
             feed::serve(listener, tls, service, accepts, keep_alive).await
         }
         None => {
-            let relay = DynamoRelay::start(pools, draw(), shared.model.clone(), clock);
+            let mut limits = HubLimits::default();
+            if let Some(heartbeat) = args.heartbeat_ms {
+                limits.heartbeat = Duration::from_millis(heartbeat);
+            }
+            if let Some(progress) = args.snapshot_progress_ms {
+                limits.snapshot_progress = Millis::new(progress);
+            }
+            let (model, given) = (shared.model.clone(), counters.dynamo.clone());
+            let relay = DynamoRelay::start(pools, draw(), model, limits, clock, given);
             relay.serve(listener, accepts, keep_alive).await
         }
     }
@@ -173,6 +209,9 @@ fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
     if names.len() < args.pools.len() {
         return Err("--pool: a name given twice".into());
     }
+    // Dynamo's subscribers hear heartbeats of their own; those here keep what is between alive.
+    let ours = args.heartbeat_ms.filter(|_| shared.protocol == Protocol::Ckf);
+    let heartbeat = Millis::new(ours.unwrap_or(2000));
     let start = |name: &String| {
         let plan = PoolPlan {
             name: name.clone(),
@@ -181,7 +220,7 @@ fn start_pools(args: &Args, clock: Clock) -> HostResult<Vec<PoolHandle>> {
             block_size: shared.block_size,
             batch: Millis::new(args.batch_ms),
             ready_limit: Millis::new(args.ready_ms),
-            heartbeat: Millis::new(args.heartbeat_ms),
+            heartbeat,
             incarnation,
         };
         PoolHandle::start(plan, clock).context(format_args!("pool {name}"))

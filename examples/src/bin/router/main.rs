@@ -9,12 +9,13 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, SessionConfig, SessionTimes};
+use ckf_consumer::{Consumer, ConsumerConfig, QueryHandle, SessionConfig, SessionTimes};
 use ckf_core::Format;
 use ckf_examples::hosts::clock::Clock;
+use ckf_examples::hosts::dynamo::agree::agree;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
 use ckf_examples::hosts::dynamo::watch::{self, ServingBoard};
 use ckf_examples::hosts::nats::bind::NatsLink;
@@ -106,31 +107,42 @@ async fn pool(
     counters: &RouterCounters,
     clock: Clock,
 ) -> HostResult<PoolRouter> {
-    let mut links = Vec::new();
-    for spec in specs {
-        links.push(link(&args.shared, spec, counters).await.context(&spec.relay)?);
-    }
-    let (domain, format) = agreed(&args.shared, name, &links[0]).await?;
-    let manifest = specs
-        .iter()
-        .fold(Manifest::builder(domain, format), |manifest, dc| manifest.dc(DcId::new(dc.id)))
-        .build()
-        .context("--dc")?;
-    log!("pool {name} joins {}", manifest.provenance());
+    let shared = &args.shared;
     let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
     let config = ConsumerConfig::default()
         .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
-    let (query, sessions) = Consumer::new(&manifest, config, ConsumerId::new(draw()))?;
-    let lanes = specs.iter().zip(sessions).zip(links);
-    let lanes = lanes.map(|((spec, session), link)| {
-        let pool = PoolId { domain, dc: DcId::new(spec.id) };
-        start(spec, session, link, pool, clock)
-    });
+    let query = Arc::default();
+    let mut dcs = Vec::new();
+    let mut lanes = Lanes { config, clock, query: Arc::clone(&query), lanes: Vec::new() };
+    for spec in specs {
+        let link = link(shared, spec, counters).await.context(&spec.relay)?;
+        let dc = dc(spec, &link);
+        lanes.lanes.push((DcId::new(spec.id), link, dc.board.clone(), dc.serving.clone()));
+        dcs.push(dc);
+    }
+    // What can be wrong with the data centers shows here, whatever the relays tell later.
+    let by_flags = lanes.manifest(shared.names(name).domain(), shared.format()?)?;
+    let dynamo: Vec<DynamoLink> = lanes.lanes.iter().filter_map(dynamo_link).collect();
+    if dynamo.is_empty() {
+        lanes.start(name, &by_flags)?;
+    } else {
+        // Requests go out by load meanwhile.
+        let (name, model) = (name.to_owned(), shared.model.clone());
+        let block_size = shared.block_size.get();
+        tokio::spawn(async move {
+            let (domain, format) = agree(&dynamo, &model, block_size).await;
+            let started =
+                lanes.manifest(domain, format).and_then(|manifest| lanes.start(&name, &manifest));
+            if let Err(error) = started {
+                log!("pool {name} has no lanes: {error}");
+            }
+        });
+    }
     Ok(PoolRouter {
         name: name.to_owned(),
         query,
-        dcs: lanes.collect(),
-        block_size: args.shared.block_size.get() as usize,
+        dcs,
+        block_size: shared.block_size.get() as usize,
         counters: RequestCounters::default(),
         client: http::client(Duration::from_secs(1)),
         patience: Duration::from_millis(args.patience_ms),
@@ -138,19 +150,54 @@ async fn pool(
     })
 }
 
-/// Starts the tasks of one lane.
-fn start(spec: &DcSpec, session: LaneSession, link: Link, pool: PoolId, clock: Clock) -> Dc {
-    let board = Arc::new(LaneBoard::default());
-    let serving = Arc::new(ServingBoard::default());
-    if let Link::Dynamo(link) = &link {
-        tokio::spawn(watch::watch(link.clone(), pool, serving.clone()));
+/// A lane before it starts: its data center, the way to its relay, and where it reports.
+type Lane = (DcId, Link, Arc<LaneBoard>, Arc<ServingBoard>);
+
+/// All lanes of a pool, before it is known what they have in common.
+struct Lanes {
+    config: ConsumerConfig,
+    clock: Clock,
+    query: Arc<OnceLock<QueryHandle>>,
+    lanes: Vec<Lane>,
+}
+
+impl Lanes {
+    fn manifest(&self, domain: IndexerDomainId, format: Format) -> HostResult<Manifest> {
+        self.lanes
+            .iter()
+            .fold(Manifest::builder(domain, format), |manifest, (dc, ..)| manifest.dc(*dc))
+            .build()
+            .context("--dc")
     }
-    tokio::spawn(lane::run(session, pool.dc, link, clock, board.clone()));
+
+    /// Starts the consumer and the tasks of its lanes.
+    fn start(self, name: &str, manifest: &Manifest) -> HostResult<()> {
+        log!("pool {name} joins {}", manifest.provenance());
+        let consumer = ConsumerId::new(draw());
+        let (query, sessions) = Consumer::new(manifest, self.config, consumer)?;
+        for (session, (dc, link, board, serving)) in sessions.into_iter().zip(self.lanes) {
+            if let Link::Dynamo(link) = &link {
+                let pool = PoolId { domain: manifest.domain(), dc };
+                tokio::spawn(watch::watch(link.clone(), pool, serving));
+            }
+            tokio::spawn(lane::run(session, dc, link, self.clock, board));
+        }
+        let _ = self.query.set(query);
+        Ok(())
+    }
+}
+
+fn dynamo_link((_, link, ..): &Lane) -> Option<DynamoLink> {
+    if let Link::Dynamo(link) = link { Some(link.clone()) } else { None }
+}
+
+fn dc(spec: &DcSpec, link: &Link) -> Dc {
     Dc {
         endpoints: spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url))).collect(),
         spec: spec.clone(),
-        board,
-        serving,
+        board: Arc::default(),
+        serving: Arc::default(),
+        refusals: if let Link::Dynamo(link) = link { Some(link.refusals()) } else { None },
         answered: Default::default(),
     }
 }
@@ -160,9 +207,8 @@ async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> Host
     match spec.way(shared.protocol, shared.tls.is_some())? {
         Way::Nats => {
             let access = shared.nats_access()?;
-            Ok(Link::Nats(NatsLink::new(
-                nats::connect(relay, &access, counters.nats.clone()).await?,
-            )))
+            let client = nats::connect(relay, &access, counters.nats.clone()).await?;
+            Ok(Link::Nats(NatsLink::new(client)))
         }
         Way::Grpc => Link::grpc(relay, shared.certificates()?, keep_alive),
         Way::Dynamo => {
@@ -170,23 +216,5 @@ async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> Host
             let name = format!("ckf-router-{:08x}", draw() as u32);
             Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, keep_alive)?, name)))
         }
-    }
-}
-
-/// What all relays must have in common: from flags, or, where the relays name it, from the first.
-async fn agreed(
-    shared: &Shared,
-    pool: &str,
-    first: &Link,
-) -> HostResult<(IndexerDomainId, Format)> {
-    let Link::Dynamo(relay) = first else {
-        return Ok((shared.names(pool).domain(), shared.format()?));
-    };
-    loop {
-        match relay.discover(&shared.model, shared.block_size.get()).await {
-            Ok(found) => return Ok(found),
-            Err(error) => log!("pool {pool}: {error}"),
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -1,15 +1,19 @@
 //! Subscribing to a Dynamo relay.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use ckf_core::Format;
 use ckf_protocol::{IndexerDomainId, Limits, Message, PoolId, decode};
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use tokio::time::timeout;
 use tonic::transport::Channel;
+use tonic::{Response, Status, Streaming};
 
 use super::import::Importer;
+use super::reason::Refusals;
 use super::{MARKER, check_envelope, identity};
 use crate::hosts::HostResult;
 use crate::hosts::proto::dynamo as proto;
@@ -27,37 +31,55 @@ pub struct DynamoLink {
     client: KvEventRelayClient<Channel>,
     /// What the relay's log calls this router.
     subscriber: String,
+    refusals: Arc<Refusals>,
+}
+
+/// The messages of a stream, and the error that ends it.
+pub type Updates<T> = Pin<Box<dyn Stream<Item = HostResult<T>> + Send>>;
+
+/// Whom a question goes to: errors are about them.
+#[derive(Clone, Debug)]
+struct Asked {
+    relay: proto::RelayIdentity,
+    producer: Option<proto::ProducerIdentity>,
 }
 
 impl DynamoLink {
     /// Over a connection that is made when it is needed.
     pub fn new(channel: Channel, subscriber: String) -> Self {
         let client = KvEventRelayClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-        Self { client, subscriber }
+        Self { client, subscriber, refusals: Arc::default() }
+    }
+
+    /// What the relay refused so far.
+    pub fn refusals(&self) -> Arc<Refusals> {
+        self.refusals.clone()
     }
 
     /// Subscribes to the pool that our Subscribe frame names, whatever its present producer is, and
     /// gives its stream in our frames.
     ///
     /// # Errors
-    /// No connection, another contract, no such pool.
+    /// No connection, another contract, no such pool, or a refusal that still holds.
     pub async fn open(&self, subscribe: &[u8]) -> HostResult<Frames> {
         let Message::Subscribe(subscribe) = decode(subscribe, &Limits::default())? else {
             return Err("not a Subscribe frame".into());
         };
         let pool = subscribe.expected.pool;
-        let found = self.find(|_, id| id == pool);
-        let producer = timeout(OPEN, found).await??.producer.ok_or("a pool without producer")?;
+        let (relay, found) = timeout(OPEN, self.find(|_, id| id == pool)).await??;
+        let producer = found.producer.ok_or("a pool without producer")?;
+        self.refusals.may_ask_for(&producer)?;
         let mut importer = Importer::new(&subscribe, producer.clone())?;
         let request = proto::SubscribeKvPoolRequest {
             subscriber_id: self.subscriber.clone(),
-            expected_producer: Some(producer),
+            expected_producer: Some(producer.clone()),
             contract_marker: MARKER,
         };
-        let answer = timeout(OPEN, self.client.clone().subscribe_kv_pool(request)).await??;
-        let frames = answer.into_inner().flat_map(move |update| {
-            let frames =
-                update.map_err(Into::into).and_then(|update| Ok(importer.handle(&update)?));
+        let mut client = self.client.clone();
+        let asked = Asked { relay, producer: Some(producer) };
+        let updates = self.updates(client.subscribe_kv_pool(request), Some(asked)).await?;
+        let frames = updates.flat_map(move |update| {
+            let frames = update.and_then(|update| Ok(importer.handle(&update)?));
             stream::iter(match frames {
                 Ok(frames) => frames.into_iter().map(Ok).collect(),
                 Err(error) => vec![Err(error)],
@@ -74,33 +96,26 @@ impl DynamoLink {
     ///
     /// # Errors
     /// No connection, or a relay without this stream.
-    pub async fn readiness(
-        &self,
-    ) -> HostResult<impl Stream<Item = HostResult<proto::ServingReadinessUpdate>> + Unpin + use<>>
-    {
+    pub async fn readiness(self) -> HostResult<Updates<proto::ServingReadinessUpdate>> {
         let request = proto::SubscribeServingReadinessRequest {
             subscriber_id: self.subscriber.clone(),
             contract_marker: MARKER,
         };
         let mut client = self.client.clone();
-        let answer = timeout(OPEN, client.subscribe_serving_readiness(request)).await??;
-        Ok(answer.into_inner().map_err(Into::into))
+        self.updates(client.subscribe_serving_readiness(request), None).await
     }
 
     /// How full the caches of pools are, from now on.
     ///
     /// # Errors
     /// No connection, or a relay without this stream.
-    pub async fn load(
-        &self,
-    ) -> HostResult<impl Stream<Item = HostResult<proto::KvPoolLoadUpdate>> + Unpin + use<>> {
+    pub async fn load(self) -> HostResult<Updates<proto::KvPoolLoadUpdate>> {
         let request = proto::SubscribeKvPoolLoadRequest {
             subscriber_id: self.subscriber.clone(),
             contract_marker: MARKER,
         };
         let mut client = self.client.clone();
-        let answer = timeout(OPEN, client.subscribe_kv_pool_load(request)).await??;
-        Ok(answer.into_inner().map_err(Into::into))
+        self.updates(client.subscribe_kv_pool_load(request), None).await
     }
 
     /// The domain and format of the relay's pool for this model and block size.
@@ -122,7 +137,7 @@ impl DynamoLink {
                 semantics.kv_block_size == block_size && semantics.hash_format() == standard
             }) && pool.registrations.iter().any(names)
         };
-        let pool = timeout(OPEN, self.find(serves)).await??;
+        let (_, pool) = timeout(OPEN, self.find(serves)).await??;
         let identity = identity(pool.producer.as_ref().ok_or("a pool without producer")?)?;
         Ok((identity.pool.domain, identity.format))
     }
@@ -131,26 +146,46 @@ impl DynamoLink {
     async fn find(
         &self,
         wanted: impl Fn(&proto::KvPoolDescriptor, PoolId) -> bool,
-    ) -> HostResult<proto::KvPoolDescriptor> {
+    ) -> HostResult<(proto::RelayIdentity, proto::KvPoolDescriptor)> {
+        self.refusals.may_ask()?;
         let mut client = self.client.clone();
-        let info =
-            client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await?;
-        let info = info.into_inner();
+        let info = client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await;
+        let info = info.map_err(|status| self.refusals.note(status, None, None))?.into_inner();
         check_envelope(info.contract_marker, info.protocol_version)?;
+        let relay = info.relay.ok_or("a relay without identity")?;
+        self.refusals.may_ask_relay(relay)?;
         let request = proto::WatchKvPoolCatalogRequest {
             subscriber_id: self.subscriber.clone(),
             contract_marker: MARKER,
         };
-        let mut catalog = client.watch_kv_pool_catalog(request).await?.into_inner();
-        while let Some(update) = catalog.message().await? {
+        let asked = Asked { relay, producer: None };
+        let mut catalog = self.updates(client.watch_kv_pool_catalog(request), Some(asked)).await?;
+        while let Some(update) = catalog.next().await.transpose()? {
             check_envelope(update.contract_marker, update.protocol_version)?;
             for pool in update.snapshot.unwrap_or_default().pools {
                 let id = pool.producer.as_ref().and_then(|producer| identity(producer).ok());
-                if id.is_some_and(|identity| wanted(&pool, identity.pool)) {
-                    return Ok(pool);
+                if id.is_some_and(|id| wanted(&pool, id.pool)) {
+                    return Ok((relay, pool));
                 }
             }
         }
         Err("the catalog ended".into())
+    }
+
+    /// The updates that answer a question, once they begin. What the relay refuses is taken note of.
+    async fn updates<T: Send + 'static>(
+        &self,
+        answer: impl Future<Output = Result<Response<Streaming<T>>, Status>>,
+        asked: Option<Asked>,
+    ) -> HostResult<Updates<T>> {
+        let refusals = self.refusals.clone();
+        let note = move |status| match &asked {
+            Some(Asked { relay, producer }) => {
+                refusals.note(status, Some(*relay), producer.as_ref())
+            }
+            None => refusals.count(status),
+        };
+        let updates = timeout(OPEN, answer).await?.map_err(&note)?.into_inner();
+        Ok(Box::pin(updates.map(move |update| update.map_err(|status| note(status).into()))))
     }
 }

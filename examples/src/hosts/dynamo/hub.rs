@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ckf_protocol::Instant;
+use ckf_protocol::{Instant, Millis};
+use futures::{Stream, stream};
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::Status;
 
 use super::export::{Exporter, Step};
-use super::reason::{Reason, refuse};
+use super::reason::Reason;
 use super::to_identity;
 use crate::hosts::clock::Clock;
 use crate::hosts::proto::dynamo as proto;
@@ -21,13 +22,82 @@ const QUEUE: usize = 16;
 const SUBSCRIBERS: usize = 64;
 /// Of these, how many may have a whole snapshot under way.
 const STARTING: usize = 4;
-/// Silence after which subscribers hear a heartbeat.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often snapshots are looked after.
+const LOOK: Duration = Duration::from_millis(500);
 
-/// An update, or the reason of the end.
-pub(super) type Update = Result<proto::FilterUpdate, Status>;
-/// The producer that a subscriber expects, and where its updates are to be had.
-type Join = (proto::ProducerIdentity, oneshot::Sender<Result<mpsc::Receiver<Update>, Status>>);
+/// What an operator decides about streams.
+#[derive(Clone, Copy, Debug)]
+pub struct HubLimits {
+    /// Silence after which subscribers hear a heartbeat.
+    pub heartbeat: Duration,
+    /// Longest time for each part of a snapshot to be taken.
+    pub snapshot_progress: Millis,
+}
+
+impl Default for HubLimits {
+    /// 10 s and 60 s, as in release 1.6.1.
+    fn default() -> Self {
+        Self { heartbeat: Duration::from_secs(10), snapshot_progress: Millis::from_secs(60) }
+    }
+}
+
+/// The producer that a subscriber expects, and where its stream is to be had.
+type Join = (proto::ProducerIdentity, oneshot::Sender<Result<Joined, Reason>>);
+
+/// A subscriber's end of its stream.
+#[derive(Debug)]
+pub(super) struct Joined {
+    updates: mpsc::Receiver<proto::FilterUpdate>,
+    end: oneshot::Receiver<Reason>,
+}
+
+impl Joined {
+    /// The updates, and the reason of the end as soon as there is one: what waits then counts no
+    /// more.
+    pub(super) fn into_stream(self) -> impl Stream<Item = Result<proto::FilterUpdate, Status>> {
+        stream::unfold(Some(self), async |joined| {
+            let mut joined = joined?;
+            tokio::select! {
+                biased;
+                reason = &mut joined.end => {
+                    let reason = reason.unwrap_or(Reason::PublicationUnavailable);
+                    Some((Err(reason.status()), None))
+                }
+                Some(update) = joined.updates.recv() => Some((Ok(update), Some(joined))),
+            }
+        })
+    }
+}
+
+/// The pool's end of a subscriber's stream.
+struct Subscriber {
+    updates: mpsc::Sender<proto::FilterUpdate>,
+    end: oneshot::Sender<Reason>,
+    /// Updates that the snapshot has, that were sent in all, and that were taken; since when.
+    snapshot: usize,
+    sent: usize,
+    taken: usize,
+    since: Instant,
+}
+
+impl Subscriber {
+    /// Sends one more, if there is room for it.
+    fn send(&mut self, update: proto::FilterUpdate) -> bool {
+        let sent = self.updates.try_send(update).is_ok();
+        self.sent += usize::from(sent);
+        sent
+    }
+
+    /// Whether a part of the snapshot still waits; takes note of progress.
+    fn is_starting(&mut self, now: Instant) -> bool {
+        let waiting = self.updates.max_capacity() - self.updates.capacity();
+        let taken = self.sent - waiting;
+        if taken > self.taken {
+            (self.taken, self.since) = (taken, now);
+        }
+        taken < self.snapshot
+    }
+}
 
 /// How others reach a pool's task, and who publishes now.
 #[derive(Clone, Debug)]
@@ -39,41 +109,51 @@ pub(super) struct Hub {
 
 impl Hub {
     /// Starts the task.
-    pub(super) fn start(handle: PoolHandle, relay: proto::RelayIdentity, clock: Clock) -> Self {
+    pub(super) fn start(
+        handle: PoolHandle,
+        relay: proto::RelayIdentity,
+        clock: Clock,
+        limits: HubLimits,
+    ) -> Self {
         let (joins, joining) = mpsc::channel(16);
         let (known, producer) = watch::channel(None);
         let plan = &handle.plan;
         let exporter = Exporter::new(plan.id, plan.format, relay, clock.now());
-        let task =
-            HubTask { exporter, subscribers: Vec::new(), known, handle: handle.clone(), clock };
+        let task = HubTask {
+            exporter,
+            subscribers: Vec::new(),
+            known,
+            handle: handle.clone(),
+            clock,
+            limits,
+        };
         tokio::spawn(task.run(joining));
         Self { joins, producer, handle }
     }
 
     /// A stream of the producer that runs now, if it is the expected one.
-    pub(super) async fn join(
-        &self,
-        expected: proto::ProducerIdentity,
-    ) -> Result<mpsc::Receiver<Update>, Status> {
-        let (answer, updates) = oneshot::channel();
-        let gone = || refuse(Reason::PublicationUnavailable);
-        self.joins.send((expected, answer)).await.map_err(|_| gone())?;
-        updates.await.map_err(|_| gone())?
+    pub(super) async fn join(&self, expected: proto::ProducerIdentity) -> Result<Joined, Reason> {
+        let (answer, joined) = oneshot::channel();
+        let gone = Reason::PublicationUnavailable;
+        self.joins.send((expected, answer)).await.map_err(|_| gone)?;
+        joined.await.map_err(|_| gone)?
     }
 }
 
 struct HubTask {
     exporter: Exporter,
-    subscribers: Vec<mpsc::Sender<Update>>,
+    subscribers: Vec<Subscriber>,
     known: watch::Sender<Option<proto::ProducerIdentity>>,
     handle: PoolHandle,
     clock: Clock,
+    limits: HubLimits,
 }
 
 impl HubTask {
     async fn run(mut self, mut joining: mpsc::Receiver<Join>) {
         let mut frames: Option<mpsc::Receiver<Bytes>> = None;
-        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        let mut heartbeat = tokio::time::interval(self.limits.heartbeat);
+        let mut looks = tokio::time::interval(LOOK);
         loop {
             let now = self.clock.now();
             while let Some(frame) = self.exporter.session().poll_transmit() {
@@ -108,6 +188,7 @@ impl HubTask {
                     }
                     None => return,
                 },
+                _ = looks.tick() => self.look(),
                 _ = heartbeat.tick() => {
                     if let Some(update) = self.exporter.heartbeat() {
                         self.tell(&update);
@@ -144,48 +225,61 @@ impl HubTask {
     }
 
     fn tell(&mut self, update: &proto::FilterUpdate) {
-        self.subscribers.retain(|subscriber| {
-            // One place is kept for the reason of the end.
-            if subscriber.capacity() <= 1 {
-                let _ = subscriber.try_send(Err(refuse(Reason::SubscriberLagged)));
-                return false;
-            }
-            subscriber.try_send(Ok(update.clone())).is_ok()
+        self.end_some(|subscriber| {
+            (!subscriber.send(update.clone())).then_some(Reason::SubscriberLagged)
+        });
+    }
+
+    /// Ends the streams of those that do not take their snapshots.
+    fn look(&mut self) {
+        let (now, progress) = (self.clock.now(), self.limits.snapshot_progress);
+        self.end_some(|subscriber| {
+            let stalls =
+                subscriber.is_starting(now) && now.saturating_since(subscriber.since) >= progress;
+            stalls.then_some(Reason::SnapshotProgressTimeout)
         });
     }
 
     /// There is nothing to read any more: all streams end.
     fn over(&mut self) {
         self.known.send_if_modified(|known| known.take().is_some());
-        for subscriber in self.subscribers.drain(..) {
-            let _ = subscriber.try_send(Err(refuse(Reason::PublicationUnavailable)));
+        self.end_some(|_| Some(Reason::PublicationUnavailable));
+    }
+
+    /// Ends the streams for which there is a reason, and forgets those that are closed.
+    fn end_some(&mut self, mut judge: impl FnMut(&mut Subscriber) -> Option<Reason>) {
+        for mut subscriber in std::mem::take(&mut self.subscribers) {
+            if subscriber.updates.is_closed() {
+                continue;
+            }
+            match judge(&mut subscriber) {
+                Some(reason) => drop(subscriber.end.send(reason)),
+                None => self.subscribers.push(subscriber),
+            }
         }
     }
 
-    fn join(
-        &mut self,
-        expected: &proto::ProducerIdentity,
-    ) -> Result<mpsc::Receiver<Update>, Status> {
-        self.subscribers.retain(|subscriber| !subscriber.is_closed());
-        if self.known.borrow().as_ref() != Some(expected) {
-            return Err(refuse(Reason::ProducerChanged));
+    fn join(&mut self, expected: &proto::ProducerIdentity) -> Result<Joined, Reason> {
+        self.end_some(|_| None);
+        match self.known.borrow().as_ref() {
+            None => return Err(Reason::PublicationUnavailable),
+            Some(known) if known != expected => return Err(Reason::ProducerChanged),
+            Some(_) => {}
         }
-        if self.subscribers.len() >= SUBSCRIBERS {
-            return Err(refuse(Reason::ResourceLimit));
+        let now = self.clock.now();
+        let starting = self.subscribers.iter_mut().filter_map(|s| s.is_starting(now).then_some(()));
+        if starting.count() >= STARTING || self.subscribers.len() >= SUBSCRIBERS {
+            return Err(Reason::ResourceLimit);
         }
-        let starting = |subscriber: &&mpsc::Sender<Update>| {
-            subscriber.max_capacity() - subscriber.capacity() > QUEUE
-        };
-        if self.subscribers.iter().filter(starting).count() >= STARTING {
-            return Err(refuse(Reason::ResourceLimit));
-        }
-        let snapshot =
-            self.exporter.snapshot().ok_or_else(|| refuse(Reason::PublicationUnavailable))?;
-        let (updates, receiver) = mpsc::channel(QUEUE + snapshot.len() + 1);
+        let snapshot = self.exporter.snapshot().ok_or(Reason::PublicationUnavailable)?;
+        let (updates, receiver) = mpsc::channel(QUEUE + snapshot.len());
+        let (end, ended) = oneshot::channel();
+        let mut subscriber =
+            Subscriber { updates, end, snapshot: snapshot.len(), sent: 0, taken: 0, since: now };
         for update in snapshot {
-            let _ = updates.try_send(Ok(update));
+            subscriber.send(update);
         }
-        self.subscribers.push(updates);
-        Ok(receiver)
+        self.subscribers.push(subscriber);
+        Ok(Joined { updates: receiver, end: ended })
     }
 }

@@ -7,16 +7,19 @@
 //!
 //! - [`cbi1`]: the payload of filter updates;
 //! - [`import`], [`client`]: their updates to our frames, for routers;
+//! - [`agree`]: what the relays of a pool have in common, for routers;
 //! - [`watch`]: what relays say of readiness and load, for routers;
-//! - [`export`], `hub`, [`serve`]: our frames to their updates, for relays;
+//! - [`export`], [`hub`], [`serve`]: our frames to their updates, for relays;
+//! - [`reason`]: why something is refused, and what follows from that, for both;
 //! - `serving`: readiness and load of our pools.
 
+pub mod agree;
 pub mod cbi1;
 pub mod client;
 pub mod export;
-mod hub;
+pub mod hub;
 pub mod import;
-mod reason;
+pub mod reason;
 pub mod serve;
 mod serving;
 pub mod watch;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures::{Stream, StreamExt, stream};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio_stream::wrappers::{ReceiverStream, WatchStream};
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
-use super::hub::Hub;
-use super::reason::{Reason, refuse};
+use super::hub::{Hub, HubLimits, Joined};
+use super::reason::{Reason, ReasonCounters};
 use super::serving::{Serving, describe};
-use super::{MARKER, PROTOCOL_VERSION};
+use super::{MARKER, PROTOCOL_VERSION, to_pool_id};
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::listen::{AcceptCounters, accept_plain};
@@ -36,18 +36,27 @@ pub struct DynamoRelay {
     serving: Serving,
     /// Places for streams: catalog, readiness, load.
     places: [Arc<Semaphore>; 3],
+    /// Reasons given.
+    given: Arc<ReasonCounters>,
 }
 
 impl DynamoRelay {
     /// Follows the pools, which must have power-of-two formats.
-    pub fn start(pools: &[PoolHandle], incarnation: u64, model: String, clock: Clock) -> Self {
+    pub fn start(
+        pools: &[PoolHandle],
+        incarnation: u64,
+        model: String,
+        limits: HubLimits,
+        clock: Clock,
+        given: Arc<ReasonCounters>,
+    ) -> Self {
         let identity =
             proto::RelayIdentity { drt_instance_id: incarnation, relay_incarnation: incarnation };
-        let hubs = pools.iter().map(|handle| Hub::start(handle.clone(), identity, clock));
+        let hubs = pools.iter().map(|handle| Hub::start(handle.clone(), identity, clock, limits));
         let hubs = Arc::new(hubs.collect::<Vec<_>>());
-        let serving = Serving::start(hubs.clone(), identity, model.clone());
+        let serving = Serving::start(hubs.clone(), identity, model.clone(), limits.heartbeat);
         let places = std::array::from_fn(|_| Arc::new(Semaphore::new(STREAMS)));
-        Self { identity, hubs, model, serving, places }
+        Self { identity, hubs, model, serving, places, given }
     }
 
     /// Serves without TLS, which the contract leaves to a proxy.
@@ -86,17 +95,48 @@ impl DynamoRelay {
 }
 
 impl DynamoRelay {
-    /// An answer that holds one of the places for its kind of streams.
-    fn stream<T: 'static>(
+    /// The stream of the producer that a subscriber expects.
+    async fn join(&self, expected: proto::ProducerIdentity) -> Result<Joined, Reason> {
+        let ours = |hub: &&Hub| expected.pool_id == Some(to_pool_id(&hub.handle.plan.id));
+        let hub = self.hubs.iter().find(ours).ok_or(Reason::PoolNotFound)?;
+        hub.join(expected).await
+    }
+
+    /// The stream that answers a believable request. The reason of its refusal or end is counted.
+    fn answer<T: 'static, S>(
+        &self,
+        marker: u32,
+        subscriber: &str,
+        updates: impl FnOnce() -> Result<S, Reason>,
+    ) -> Result<Response<Answers<T>>, Status>
+    where
+        S: Stream<Item = Result<T, Status>> + Send + 'static,
+    {
+        let updates = check(marker, subscriber).and_then(|()| updates());
+        let given = self.given.clone();
+        let note = move |status: &Status| given.count(status);
+        let updates = updates.map_err(Reason::status).inspect_err(&note)?;
+        Ok(Response::new(Box::pin(updates.inspect(move |update| {
+            let _ = update.as_ref().inspect_err(|status| note(status));
+        }))))
+    }
+
+    /// The same for updates without an end, each stream of which takes one of the places of its kind.
+    fn keep_up<T: 'static>(
         &self,
         kind: usize,
-        updates: impl Stream<Item = Result<T, Status>> + Send + 'static,
+        marker: u32,
+        subscriber: &str,
+        updates: impl Stream<Item = T> + Send + 'static,
     ) -> Result<Response<Answers<T>>, Status> {
-        let place = self.places[kind].clone().try_acquire_owned();
-        let place = place.map_err(|_| refuse(Reason::ResourceLimit))?;
-        Ok(Response::new(Box::pin(updates.inspect(move |_| {
-            let _held = &place;
-        }))))
+        self.answer(marker, subscriber, || {
+            let place = self.places[kind].clone().try_acquire_owned();
+            let place = place.map_err(|_| Reason::ResourceLimit)?;
+            Ok(updates.map(move |update| {
+                let _held = &place;
+                Ok(update)
+            }))
+        })
     }
 }
 
@@ -108,7 +148,9 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         &self,
         request: Request<proto::RelayInfoRequest>,
     ) -> Result<Response<proto::RelayInfo>, Status> {
-        check_marker(request.get_ref().contract_marker)?;
+        check_marker(request.get_ref().contract_marker)
+            .map_err(Reason::status)
+            .inspect_err(|status| self.given.count(status))?;
         Ok(Response::new(proto::RelayInfo {
             protocol_version: PROTOCOL_VERSION,
             relay: Some(self.identity),
@@ -122,15 +164,14 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         &self,
         request: Request<proto::WatchKvPoolCatalogRequest>,
     ) -> Result<Response<Self::WatchKvPoolCatalogStream>, Status> {
-        let proto::WatchKvPoolCatalogRequest { subscriber_id, contract_marker } = request.get_ref();
-        check(*contract_marker, subscriber_id)?;
+        let request = request.get_ref();
         let changes = self.hubs.iter().map(|hub| WatchStream::new(hub.producer.clone()));
         let relay = self.clone();
         let updates = stream::select_all(changes).scan(0, move |revision, _| {
             *revision += 1;
-            std::future::ready(Some(Ok(relay.catalog(*revision))))
+            std::future::ready(Some(relay.catalog(*revision)))
         });
-        self.stream(0, updates)
+        self.keep_up(0, request.contract_marker, &request.subscriber_id, updates)
     }
 
     type SubscribeServingReadinessStream = Answers<proto::ServingReadinessUpdate>;
@@ -139,10 +180,9 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         &self,
         request: Request<proto::SubscribeServingReadinessRequest>,
     ) -> Result<Response<Self::SubscribeServingReadinessStream>, Status> {
-        let proto::SubscribeServingReadinessRequest { subscriber_id, contract_marker } =
-            request.get_ref();
-        check(*contract_marker, subscriber_id)?;
-        self.stream(1, self.serving.readiness().map(Ok))
+        let request = request.get_ref();
+        let updates = self.serving.readiness();
+        self.keep_up(1, request.contract_marker, &request.subscriber_id, updates)
     }
 
     type SubscribeKvPoolLoadStream = Answers<proto::KvPoolLoadUpdate>;
@@ -151,10 +191,9 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         &self,
         request: Request<proto::SubscribeKvPoolLoadRequest>,
     ) -> Result<Response<Self::SubscribeKvPoolLoadStream>, Status> {
-        let proto::SubscribeKvPoolLoadRequest { subscriber_id, contract_marker } =
-            request.get_ref();
-        check(*contract_marker, subscriber_id)?;
-        self.stream(2, self.serving.load().map(Ok))
+        let request = request.get_ref();
+        let updates = self.serving.load();
+        self.keep_up(2, request.contract_marker, &request.subscriber_id, updates)
     }
 
     type SubscribeKvPoolStream = Answers<proto::FilterUpdate>;
@@ -164,23 +203,22 @@ impl proto::kv_event_relay_server::KvEventRelay for DynamoRelay {
         request: Request<proto::SubscribeKvPoolRequest>,
     ) -> Result<Response<Self::SubscribeKvPoolStream>, Status> {
         let request = request.into_inner();
-        check(request.contract_marker, &request.subscriber_id)?;
-        let expected = request.expected_producer.ok_or_else(|| refuse(Reason::InvalidRequest))?;
-        let ours = |hub: &&Hub| {
-            hub.producer.borrow().as_ref().map(|p| &p.pool_id) == Some(&expected.pool_id)
+        let joined = match request.expected_producer {
+            Some(expected) => self.join(expected).await,
+            None => Err(Reason::InvalidRequest),
         };
-        let hub = self.hubs.iter().find(ours).ok_or_else(|| refuse(Reason::PoolNotFound))?;
-        let updates = hub.join(expected).await?;
-        Ok(Response::new(Box::pin(ReceiverStream::new(updates))))
+        self.answer(request.contract_marker, &request.subscriber_id, || {
+            joined.map(Joined::into_stream)
+        })
     }
 }
 
-fn check_marker(marker: u32) -> Result<(), Status> {
-    if marker == MARKER { Ok(()) } else { Err(refuse(Reason::ContractMismatch)) }
+fn check_marker(marker: u32) -> Result<(), Reason> {
+    if marker == MARKER { Ok(()) } else { Err(Reason::ContractMismatch) }
 }
 
-fn check(marker: u32, subscriber: &str) -> Result<(), Status> {
+fn check(marker: u32, subscriber: &str) -> Result<(), Reason> {
     check_marker(marker)?;
     let good = (1..=128).contains(&subscriber.len()) && !subscriber.chars().any(char::is_control);
-    if good { Ok(()) } else { Err(refuse(Reason::InvalidRequest)) }
+    if good { Ok(()) } else { Err(Reason::InvalidRequest) }
 }

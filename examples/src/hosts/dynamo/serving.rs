@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 use tokio_stream::wrappers::{IntervalStream, WatchStream};
 
-use super::hub::{HEARTBEAT, Hub};
+use super::hub::Hub;
 use super::{MARKER, PROTOCOL_VERSION, to_pool_id};
 use crate::hosts::proto::dynamo as proto;
 use ckf_producer::source::StreamState;
@@ -55,21 +55,27 @@ pub(super) struct Serving {
     hubs: Arc<Vec<Hub>>,
     relay: proto::RelayIdentity,
     model: String,
+    heartbeat: Duration,
     load: watch::Receiver<proto::KvPoolLoadUpdate>,
 }
 
 impl Serving {
     /// Starts to measure windows.
-    pub(super) fn start(hubs: Arc<Vec<Hub>>, relay: proto::RelayIdentity, model: String) -> Self {
+    pub(super) fn start(
+        hubs: Arc<Vec<Hub>>,
+        relay: proto::RelayIdentity,
+        model: String,
+        heartbeat: Duration,
+    ) -> Self {
         let (windows, load) = watch::channel(empty_window(relay));
         tokio::spawn(measure(hubs.clone(), windows));
-        Self { hubs, relay, model, load }
+        Self { hubs, relay, model, heartbeat, load }
     }
 
     /// At once, on every change, and as a heartbeat.
     pub(super) fn readiness(&self) -> impl Stream<Item = proto::ServingReadinessUpdate> + use<> {
         let changes = self.hubs.iter().map(|hub| WatchStream::new(hub.producer.clone()));
-        let beats = IntervalStream::new(tokio::time::interval(HEARTBEAT));
+        let beats = IntervalStream::new(tokio::time::interval(self.heartbeat));
         let serving = self.clone();
         let due = stream::select(stream::select_all(changes).map(drop), beats.map(drop));
         due.scan(0, move |revision, ()| {

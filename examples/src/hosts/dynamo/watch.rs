@@ -5,17 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ckf_protocol::PoolId;
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use tokio::time::timeout;
 
-use super::client::DynamoLink;
-use super::{check_envelope, pool_id};
+use super::client::{DynamoLink, Updates};
+use super::reason::Refused;
+use super::{ContractError, check_envelope, pool_id};
 use crate::hosts::HostResult;
 use crate::hosts::lock;
 use crate::hosts::proto::dynamo as proto;
 
-/// Pause before a stream that ended is asked for again.
+/// Pause before a stream that ended is asked for again; twice as long after each refusal.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Silence after which a stream is given up: three of a relay's heartbeats.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -41,43 +44,48 @@ impl ServingBoard {
 
 /// Keeps the board up to date until the process ends.
 pub async fn watch(link: DynamoLink, pool: PoolId, board: Arc<ServingBoard>) {
-    let readiness = async {
-        loop {
-            let _ = follow(link.readiness().await, |update| {
-                check_envelope(update.contract_marker, update.protocol_version)?;
-                lock(&board.0).ready = readiness_of(&update, pool);
-                Ok(())
-            })
-            .await;
-            lock(&board.0).ready = None;
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
-    let load = async {
-        loop {
-            let _ = follow(link.load().await, |update| {
-                check_envelope(update.contract_marker, update.protocol_version)?;
-                lock(&board.0).kv = load_of(&update, pool);
-                Ok(())
-            })
-            .await;
-            lock(&board.0).kv = None;
-            tokio::time::sleep(PAUSE).await;
-        }
-    };
+    let readiness = keep(
+        || link.clone().readiness(),
+        |update| {
+            check_envelope(update.contract_marker, update.protocol_version)?;
+            Ok(readiness_of(&update, pool))
+        },
+        |ready| lock(&board.0).ready = ready,
+    );
+    let load = keep(
+        || link.clone().load(),
+        |update| {
+            check_envelope(update.contract_marker, update.protocol_version)?;
+            Ok(load_of(&update, pool))
+        },
+        |kv| lock(&board.0).kv = kv,
+    );
     tokio::join!(readiness, load);
 }
 
-/// Takes all updates of a stream, as long as they come and are believed.
-async fn follow<T>(
-    updates: HostResult<impl Stream<Item = HostResult<T>> + Unpin>,
-    mut take: impl FnMut(T) -> HostResult<()>,
-) -> HostResult<()> {
-    let mut updates = updates?;
-    while let Some(update) = timeout(SILENCE, updates.next()).await? {
-        take(update?)?;
+/// Shows what a stream says for as long as it comes and is believed, then nothing, and asks anew.
+async fn keep<T, U, F: Future<Output = HostResult<Updates<T>>>>(
+    ask: impl Fn() -> F,
+    read: impl Fn(T) -> Result<Option<U>, ContractError>,
+    show: impl Fn(Option<U>),
+) {
+    let mut pause = PAUSE;
+    loop {
+        let followed: HostResult<()> = async {
+            let mut updates = ask().await?;
+            while let Some(update) = timeout(SILENCE, updates.next()).await? {
+                show(read(update?)?);
+                pause = PAUSE;
+            }
+            Ok(())
+        }
+        .await;
+        show(None);
+        if followed.is_err_and(|error| error.is::<Refused>()) {
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+        tokio::time::sleep(pause).await;
     }
-    Ok(())
 }
 
 /// Of all services that the pool is a member of, one that can be used is enough.

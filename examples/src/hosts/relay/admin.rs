@@ -12,6 +12,7 @@ use super::feed::FeedCounters;
 use super::pool::{PoolHandle, PoolReport};
 use super::sources::Watched;
 use crate::hosts::clock::Clock;
+use crate::hosts::dynamo::reason::ReasonCounters;
 use crate::hosts::listen::AcceptCounters;
 use crate::hosts::lock;
 use crate::hosts::metrics::{Counter, Labels, Page};
@@ -39,6 +40,8 @@ pub struct RelayCounters {
     pub admin: Arc<AcceptCounters>,
     /// Requests of subscribers.
     pub feed: Arc<FeedCounters>,
+    /// Reasons given to subscribers of Dynamo's contract.
+    pub dynamo: Arc<ReasonCounters>,
     /// Connections to a NATS server.
     pub nats: Arc<NatsCounters>,
     /// Looks at the sources file that found it absent, half-written or wrong.
@@ -94,6 +97,7 @@ async fn metrics(State(admin): State<Admin>) -> String {
         ("unready", counters.feed.unready.get()),
     ];
     page.counters("ckf_feed_requests_total", &[], "result", &feed);
+    counters.dynamo.report(&mut page, "ckf_dynamo_refused_total", &[]);
     counters.nats.report(&mut page);
     page.counter("ckf_sources_file_errors_total", &[], counters.sources_file_errors.get());
     source_metrics(&mut page, &admin);
@@ -114,6 +118,8 @@ fn source_metrics(page: &mut Page, admin: &Admin) {
             ("unknown_events", counters.unknown_events.get()),
             ("foreign_rank", counters.foreign_rank.get()),
             ("restarts", counters.restarts.get()),
+            ("given_up", counters.given_up.get()),
+            ("from_nothing", counters.from_nothing.get()),
             ("replays", counters.replays.get()),
             ("failed_replays", counters.failed_replays.get()),
         ];

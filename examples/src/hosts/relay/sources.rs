@@ -33,6 +33,8 @@ pub struct Roster {
     pub fixed: BTreeSet<SourceSpec>,
     /// The file.
     pub file: Option<PathBuf>,
+    /// How long an engine's blocks are believed in while nothing proves them.
+    pub patience: Duration,
     /// What is watched.
     pub watched: Watched,
     /// Looks at the file that found it absent, half-written or wrong.
@@ -129,6 +131,8 @@ impl Roster {
             room: pool.room.clone(),
             questions,
             life: Life::new(first_generation()),
+            patience: self.patience,
+            doubt: None,
         };
         tokio::spawn(watcher.run());
     }

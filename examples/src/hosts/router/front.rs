@@ -75,9 +75,9 @@ impl PoolRouter {
             let hashes = Scope::default().block_hashes(prompt, self.block_size);
             let hashes: Vec<BlockHash> = hashes.take(MAX_BLOCKS - blocks).collect();
             blocks += hashes.len();
-            let matches = self.query.find_prefix(&hashes);
+            let matches = self.query.get().map(|query| query.find_prefix(&hashes));
             for (lane, sum) in depths.iter_mut().enumerate() {
-                let depth = Lane::new(lane as u8).ok().and_then(|lane| matches.depth(lane));
+                let depth = Lane::new(lane as u8).ok().and_then(|lane| matches.as_ref()?.depth(lane));
                 *sum = sum.zip(depth).map(|(sum, depth)| sum + depth as usize);
             }
             if number == 0 {
@@ -90,6 +90,7 @@ impl PoolRouter {
             in_flight: dc.in_flight(),
             endpoints: dc.endpoints.len(),
             cost: dc.spec.cost,
+            kv: dc.serving.read().kv,
             serving: dc.serving.read().ready != Some(false),
         };
         let views: Vec<View> = self.dcs.iter().zip(depths).map(view).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ckf_consumer::{Failure, LaneSession, SessionEvent, SessionState, SessionStats};
+use ckf_consumer::{Failure, Handled, LaneSession, SessionEvent, SessionState, SessionStats};
 use ckf_protocol::{DcId, Epoch, Instant, ProducerIdentity, Sequence};
 use futures::StreamExt;
 
@@ -92,8 +92,12 @@ pub async fn run(
             frame = next(&mut frames) => match frame {
                 Some(Ok(frame)) => {
                     let now = clock.now();
-                    board.write(|report| report.heard = Some(now));
-                    let _ = session.handle_frame(&frame, now);
+                    let handled = session.handle_frame(&frame, now);
+                    // Only what is believed is a sign of life.
+                    use Handled::{Ignored, Rejected, Retired};
+                    if !matches!(handled, Ignored(_) | Rejected(_) | Retired(_)) {
+                        board.write(|report| report.heard = Some(now));
+                    }
                 }
                 ended => {
                     if let Some(Err(error)) = ended {

@@ -25,12 +25,13 @@ pub mod refusal;
 pub mod spec;
 pub mod status;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ckf_consumer::QueryHandle;
 
 use super::clock::Clock;
+use super::dynamo::reason::Refusals;
 use super::dynamo::watch::ServingBoard;
 use super::http::HttpClient;
 use super::listen::AcceptCounters;
@@ -71,6 +72,8 @@ pub struct Dc {
     pub board: Arc<LaneBoard>,
     /// What its relay says beside the filter; nothing, where the protocol has no words for it.
     pub serving: Arc<ServingBoard>,
+    /// What its relay refused, where the protocol has reasons for that.
+    pub refusals: Option<Arc<Refusals>>,
     /// Requests that it answered.
     pub answered: Counter,
 }
@@ -106,8 +109,8 @@ pub struct RequestCounters {
 pub struct PoolRouter {
     /// Its name.
     pub name: String,
-    /// The lanes.
-    pub query: QueryHandle,
+    /// The lanes, once it is known what they have in common.
+    pub query: Arc<OnceLock<QueryHandle>>,
     /// The data centers, in the order of lanes.
     pub dcs: Vec<Dc>,
     /// Tokens of one block.

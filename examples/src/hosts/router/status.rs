@@ -175,6 +175,9 @@ fn lane_metrics(page: &mut Page, pool: &PoolRouter, dc: &Dc) {
         page.gauge("ckf_dc_kv_total_blocks", lane, total);
     }
     page.gauge("ckf_requests_under_way", lane, dc.in_flight());
+    if let Some(refusals) = &dc.refusals {
+        refusals.counters.report(page, "ckf_dynamo_errors_total", lane);
+    }
     page.counter("ckf_answers_total", lane, dc.answered.get());
     page.counter("ckf_lane_link_errors_total", lane, report.link_errors);
     let stats = report.stats;

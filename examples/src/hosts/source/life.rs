@@ -5,7 +5,10 @@
 //! - the last batch before a connection was lost, asked for again, is another one now, or not there
 //!   although it was the newest: a new life.
 //!
-//! A new connection alone says nothing (report F15).
+//! A new connection alone says nothing (report F15). Without a replay socket there is no question to
+//! ask, so two more things count: an address where nobody listens any more, since a network that
+//! hiccups does not refuse connections; and a silence after a lost connection that lasts too long, since
+//! what nothing proves must not be believed for ever. Both are for the watcher to notice.
 
 use ckf_producer::source::{EngineEvent, EventId, SourceGeneration};
 use xxhash_rust::xxh3::xxh3_64;
@@ -19,12 +22,14 @@ pub struct Life {
     last_live: Option<u64>,
     /// Number and digest of the newest batch received, live or replayed.
     newest: Option<(u64, u64)>,
+    /// The first batch after the last gap on the live socket.
+    after_gap: Option<u64>,
 }
 
 impl Life {
     /// A first life. `generation` must be above those of former watchers of the same engine.
     pub fn new(generation: u64) -> Self {
-        Self { generation, last_live: None, newest: None }
+        Self { generation, last_live: None, newest: None, after_gap: None }
     }
 
     /// Its name.
@@ -43,6 +48,10 @@ impl Life {
         if restarted {
             self.begin();
         }
+        let expected = self.newest.map_or(0, |(newest, _)| newest.saturating_add(1));
+        if number > expected {
+            self.after_gap = Some(number);
+        }
         self.last_live = Some(number);
         self.replayed(number, payload);
         restarted
@@ -55,7 +64,14 @@ impl Life {
         }
     }
 
-    fn begin(&mut self) {
+    /// The event as of which a member whose engine cannot be asked starts from nothing: the one before
+    /// the batches that came without a gap, or else the newest.
+    pub fn start_over(&mut self) -> Option<EventId> {
+        self.after_gap.take().map(|first| EventId::new(first - 1)).or(self.newest())
+    }
+
+    /// The engine is taken for a new one.
+    pub fn begin(&mut self) {
         *self = Self::new(self.generation + 1);
     }
 
@@ -126,6 +142,23 @@ mod tests {
         assert_eq!((life.generation().get(), life.newest()), (9, None));
         life.live(5, b"q");
         assert!(life.reconnected(None), "the newest batch is gone");
+    }
+
+    #[test]
+    fn without_replay_a_member_starts_over_before_the_batches_that_have_no_gap() {
+        let mut life = Life::new(1);
+        assert_eq!(life.start_over(), None, "nothing came yet");
+        life.live(57, b"a");
+        life.live(58, b"b");
+        assert_eq!(life.start_over(), Some(EventId::new(56)));
+        assert_eq!(life.start_over(), Some(EventId::new(58)), "that gap is dealt with");
+        life.live(60, b"c");
+        assert_eq!(life.start_over(), Some(EventId::new(59)));
+        let mut whole = Life::new(1);
+        (0..5).for_each(|number| assert!(!whole.live(number, b"")));
+        assert_eq!(whole.start_over(), Some(EventId::new(4)));
+        life.begin();
+        assert_eq!((life.generation().get(), life.start_over()), (2, None));
     }
 
     #[test]

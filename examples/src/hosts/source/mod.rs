@@ -2,7 +2,7 @@
 //!
 //! - [`spec`]: what a source is called;
 //! - [`file`]: the list of sources that may change while the relay runs;
-//! - [`zmtp`]: one bounded connection to a ZeroMQ socket;
+//! - [`zmtp`]: one bounded connection between ZeroMQ sockets;
 //! - [`zmq`]: the two connections to one engine: its events, and questions to its replay socket;
 //! - [`life`]: telling a restart of an engine from a hiccup of the network.
 
@@ -74,8 +74,12 @@ pub struct SourceCounters {
     pub unknown_events: Counter,
     /// Batches whose rank is not the one of the source.
     pub foreign_rank: Counter,
-    /// Restarts of the engine that were noticed.
+    /// Ends of the engine's life that were noticed: it restarted, or is about to.
     pub restarts: Counter,
+    /// Times that its blocks were forgotten because nothing proved them for too long.
+    pub given_up: Counter,
+    /// Times that the member started from nothing since its engine cannot be asked.
+    pub from_nothing: Counter,
     /// Questions to the replay socket.
     pub replays: Counter,
     /// Of these, unanswered or broken off.

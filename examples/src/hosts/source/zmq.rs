@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ckf_producer::source::{EngineEvent, EventId, RequestKind, SourceRequest};
 use ckf_testkit::kv_events::{Batch, Reader, Token};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::life::{Life, full_state};
 use super::spec::SourceSpec;
@@ -20,7 +20,9 @@ use crate::log;
 
 /// Longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Pause between attempts.
+/// Pauses between attempts: from the first, each twice the one before, up to the longest. The first one
+/// is shorter than any process takes to start, so that nobody listens then where one has ended.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest pause within a replay: engines serve it between batches, and may give it up half way.
 const REPLAY_PAUSE: Duration = Duration::from_secs(2);
@@ -48,6 +50,10 @@ pub struct Watcher {
     pub questions: mpsc::Receiver<SourceRequest>,
     /// What is known of the engine's life.
     pub life: Life,
+    /// How long its blocks are believed in while nothing proves that it still lives that life.
+    pub patience: Duration,
+    /// Since when nothing proves it.
+    pub doubt: Option<Instant>,
 }
 
 /// The pool is gone, or wants no more of this source.
@@ -57,7 +63,13 @@ impl Watcher {
     /// Runs until the pool drops its end.
     pub async fn run(mut self) {
         let mut last = String::new();
-        while let Ok(error) = self.connected().await {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let connects = self.counters.connects.get();
+            let Ok(error) = self.connected().await else { return };
+            if self.counters.connects.get() > connects {
+                pause = FIRST_PAUSE;
+            }
             self.counters.disconnects.up();
             self.count(&error);
             let said = error.to_string();
@@ -66,8 +78,41 @@ impl Watcher {
                 log!("source {}: {said}", self.spec.events);
                 last = said;
             }
-            tokio::time::sleep(PAUSE).await;
+            if self.away(&error).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(PAUSE);
         }
+    }
+
+    /// The engine cannot be reached: is that the end of its life?
+    async fn away(&mut self, error: &ZmtpError) -> Result<(), Over> {
+        if self.life.newest().is_none() {
+            return Ok(());
+        }
+        let since = *self.doubt.get_or_insert_with(Instant::now);
+        if self.spec.replay.is_none() && is_refusal(error) {
+            self.counters.restarts.up();
+            self.begin().await
+        } else if since.elapsed() >= self.patience {
+            self.give_up().await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Nothing has proved for too long that the engine is the one that we knew.
+    async fn give_up(&mut self) -> Result<(), Over> {
+        self.counters.given_up.up();
+        log!("source {}: its blocks are forgotten, as nothing proves them", self.spec.events);
+        self.begin().await
+    }
+
+    async fn begin(&mut self) -> Result<(), Over> {
+        self.doubt = None;
+        self.life.begin();
+        self.tell(SourceNews::Announced).await
     }
 
     /// One connection, from the attempt to the loss; why it was lost.
@@ -87,7 +132,9 @@ impl Watcher {
         self.counters.connects.up();
         self.greet().await?;
         loop {
+            let doubted_until = self.doubt.map(|since| since + self.patience);
             tokio::select! {
+                () = sleep_until(doubted_until) => self.give_up().await?,
                 message = socket.receive() => match message {
                     Ok(message) => self.live(&message).await?,
                     Err(error) => return Ok(error),
@@ -105,6 +152,7 @@ impl Watcher {
         if let (Some(newest), Some(_)) = (self.life.newest(), &self.spec.replay)
             && let Some(batches) = self.replay(newest.get()).await
         {
+            self.doubt = None;
             let first = batches.first().map(|(number, payload)| (*number, payload.as_ref()));
             if self.life.reconnected(first) {
                 self.counters.restarts.up();
@@ -116,7 +164,6 @@ impl Watcher {
     }
 
     async fn live(&mut self, message: &[Bytes]) -> Result<(), Over> {
-        self.heard();
         let batch = if let [_topic, batch @ ..] = message { batch_of(batch) } else { None };
         let Some((number, payload)) = batch else {
             self.counters.garbage.up();
@@ -124,6 +171,8 @@ impl Watcher {
         };
         self.counters.batches.up();
         self.counters.bytes.add(payload.len() as u64);
+        // The next number is that of the same life; any other one is dealt with here or as a gap.
+        self.doubt = None;
         if self.life.live(number, &payload) {
             self.counters.restarts.up();
         }
@@ -155,13 +204,13 @@ impl Watcher {
         };
         if self.spec.replay.is_none() {
             // The engine cannot be asked: nothing is vouched for, all counts from here.
-            let (as_of, content) = (self.life.newest(), Vec::new());
-            return match question.kind {
-                RequestKind::History { .. } => self.tell(SourceNews::HistoryEnd(question.id)).await,
-                _ => {
-                    self.tell(SourceNews::FullState { request: question.id, as_of, content }).await
-                }
-            };
+            let request = question.id;
+            if let RequestKind::History { .. } = question.kind {
+                return self.tell(SourceNews::HistoryEnd(request)).await;
+            }
+            self.counters.from_nothing.up();
+            let (as_of, content) = (self.life.start_over(), Vec::new());
+            return self.tell(SourceNews::FullState { request, as_of, content }).await;
         }
         let Some(batches) = self.replay(from).await else {
             return self.tell(SourceNews::Unavailable(question.id)).await;
@@ -226,6 +275,7 @@ impl Watcher {
             self.counters.garbage.up();
             return None;
         };
+        self.heard();
         self.counters.unknown_events.add(batch.unknown as u64);
         if batch.rank.is_some_and(|rank| rank != self.spec.member.rank.get()) {
             self.counters.foreign_rank.up();
@@ -245,6 +295,19 @@ impl Watcher {
         let (member, generation) = (self.spec.member, self.life.generation());
         let message = SourceMessage { member, generation, what, room };
         self.pool.send(message).await.map_err(|_| Over)
+    }
+}
+
+/// Nobody listens at an address that can be reached: no hiccup of a network looks like that.
+fn is_refusal(error: &ZmtpError) -> bool {
+    matches!(error, ZmtpError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Sleeps until then, or for ever.
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,4 +1,5 @@
-//! The connecting side of ZMTP 3.0, the protocol of ZeroMQ over TCP: what SUB and DEALER need.
+//! ZMTP 3.0, the protocol of ZeroMQ over TCP: what SUB and DEALER need to connect, and what PUB and
+//! ROUTER need to be connected to.
 //!
 //! Libraries reserve memory for whatever length a peer announces. Here nothing is reserved before it
 //! has come, and a message that announces more than it may have ends the connection.
@@ -10,13 +11,15 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use socket2::{SockRef, TcpKeepalive};
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Bytes of one message at most, all frames together.
 pub const MAX_MESSAGE: usize = 16 << 20;
 /// Frames of one message at most: publishers use three, replay sockets four.
 const MAX_FRAMES: usize = 8;
+/// Bytes of one message from who connects to us at most: subscriptions and questions are short.
+const MAX_REQUEST: usize = 4096;
 /// Bytes of one command at most.
 const MAX_COMMAND: usize = 4096;
 /// Bytes of a greeting.
@@ -56,16 +59,35 @@ pub enum Role {
     Sub,
     /// Asks a ROUTER socket.
     Dealer,
+    /// Publishes to SUB sockets.
+    Pub,
+    /// Answers DEALER sockets.
+    Router,
+}
+
+impl Role {
+    fn name(self) -> &'static [u8] {
+        match self {
+            Self::Sub => b"SUB",
+            Self::Dealer => b"DEALER",
+            Self::Pub => b"PUB",
+            Self::Router => b"ROUTER",
+        }
+    }
 }
 
 /// One connection. Holds twice the largest message at most.
 #[derive(Debug)]
-pub struct Connection {
-    stream: TcpStream,
+pub struct Connection<S = TcpStream> {
+    stream: S,
+    /// Bytes of one message at most.
+    max_message: usize,
     /// Received, not yet taken apart.
     buffer: BytesMut,
     /// Frames of the message that is not complete yet.
     frames: Vec<Bytes>,
+    /// Answers to pings that are not sent yet.
+    pongs: BytesMut,
 }
 
 impl Connection {
@@ -74,15 +96,30 @@ impl Connection {
     /// # Errors
     /// [`ZmtpError`]
     pub async fn open(endpoint: &str, role: Role) -> Result<Self, ZmtpError> {
-        let mut stream = TcpStream::connect(endpoint).await?;
+        let stream = TcpStream::connect(endpoint).await?;
         stream.set_nodelay(true)?;
         // A subscriber says nothing: without this it would never learn that a machine is gone.
         let keep_alive = TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 2);
         SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
-        let name: &[u8] = match role {
-            Role::Sub => b"SUB",
-            Role::Dealer => b"DEALER",
-        };
+        let mut connection = Self::greet(stream, role, MAX_MESSAGE).await?;
+        if role == Role::Sub {
+            connection.send(&[b"\x01"]).await?;
+        }
+        Ok(connection)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Shakes hands with who has connected. The caller limits the time.
+    ///
+    /// # Errors
+    /// [`ZmtpError`]
+    pub async fn accept(stream: S, role: Role) -> Result<Self, ZmtpError> {
+        Self::greet(stream, role, MAX_REQUEST).await
+    }
+
+    async fn greet(mut stream: S, role: Role, max_message: usize) -> Result<Self, ZmtpError> {
+        let name = role.name();
         let mut hello = greeting().to_vec();
         let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &[name.len() as u8][..], name].concat();
         put_frame(&mut hello, COMMAND, &ready);
@@ -90,20 +127,17 @@ impl Connection {
         let mut theirs = [0; GREETING];
         stream.read_exact(&mut theirs).await?;
         check_greeting(&theirs)?;
-        let mut connection = Self { stream, buffer: BytesMut::new(), frames: Vec::new() };
+        let (buffer, pongs) = (BytesMut::new(), BytesMut::new());
+        let mut connection = Self { stream, max_message, buffer, frames: Vec::new(), pongs };
         loop {
             match connection.take_frame()? {
                 Some((flags, body)) if flags & COMMAND != 0 && body.starts_with(b"\x05READY") => {
-                    break;
+                    return Ok(connection);
                 }
                 Some(_) => return Err(ZmtpError::Protocol("no READY")),
                 None => connection.fill().await?,
             }
         }
-        if role == Role::Sub {
-            connection.send(&[b"\x01"]).await?;
-        }
-        Ok(connection)
     }
 
     /// Sends one message. Must not be given up half way.
@@ -125,7 +159,7 @@ impl Connection {
     pub async fn receive(&mut self) -> Result<Vec<Bytes>, ZmtpError> {
         loop {
             match self.take_frame()? {
-                Some((flags, body)) if flags & COMMAND != 0 => self.command(&body)?,
+                Some((flags, body)) if flags & COMMAND != 0 => self.command(&body),
                 Some((flags, body)) => {
                     self.frames.push(body);
                     if flags & MORE == 0 {
@@ -137,8 +171,11 @@ impl Connection {
         }
     }
 
-    /// More bytes into the buffer. May be given up: a read that did not happen lost nothing.
+    /// More bytes into the buffer. May be given up: what did not happen lost nothing.
     async fn fill(&mut self) -> Result<(), ZmtpError> {
+        while !self.pongs.is_empty() {
+            self.stream.write_buf(&mut self.pongs).await?;
+        }
         self.buffer.reserve(4096);
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -161,7 +198,7 @@ impl Connection {
         }
         let is_command = flags & COMMAND != 0;
         let held: usize = if is_command { 0 } else { self.frames.iter().map(Bytes::len).sum() };
-        let limit = if is_command { MAX_COMMAND } else { MAX_MESSAGE };
+        let limit = if is_command { MAX_COMMAND } else { self.max_message };
         let announced = len.saturating_add(held as u64);
         if announced > limit as u64 {
             return Err(ZmtpError::TooLarge { announced });
@@ -178,14 +215,11 @@ impl Connection {
     }
 
     /// Answers a PING; what else peers say may be passed over.
-    fn command(&self, body: &[u8]) -> Result<(), ZmtpError> {
-        let Some([_, _, context @ ..]) = body.strip_prefix(b"\x04PING") else { return Ok(()) };
-        let mut pong = Vec::new();
-        put_frame(&mut pong, COMMAND, &[b"\x04PONG", context].concat());
-        // At once or never: this side hardly writes, so there is room unless the peer does not read.
-        match self.stream.try_write(&pong) {
-            Ok(len) if len == pong.len() => Ok(()),
-            _ => Err(ZmtpError::Protocol("no room for an answer")),
+    fn command(&mut self, body: &[u8]) {
+        if let Some([_, _, context @ ..]) = body.strip_prefix(b"\x04PING") {
+            let mut pong = Vec::new();
+            put_frame(&mut pong, COMMAND, &[b"\x04PONG", context].concat());
+            self.pongs.extend_from_slice(&pong);
         }
     }
 }
