@@ -1,8 +1,6 @@
 //! Dynamo's relay contract: the recorded session, and both of our ends against each other.
 
 use std::path::Path;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, QueryHandle, SessionState};
@@ -12,57 +10,12 @@ use ckf_examples::hosts::dynamo::import::Importer;
 use ckf_examples::hosts::dynamo::{MARKER, check_envelope, identity};
 use ckf_examples::hosts::proto::dynamo as proto;
 use ckf_protocol::{ConsumerId, DcId, Epoch, Instant, Limits, Manifest, Message, decode};
-use futures::Stream;
-use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::support::{ENGINE, Process, RELAY, ROUTER, Watch, args, http, local, ports, shared};
-
-/// The recorded messages, by kind.
-struct Recording {
-    info: proto::RelayInfo,
-    catalog: Vec<proto::KvPoolCatalogUpdate>,
-    subscribe: proto::SubscribeKvPoolRequest,
-    updates: Vec<proto::FilterUpdate>,
-    readiness: Vec<proto::ServingReadinessUpdate>,
-    load: Vec<proto::KvPoolLoadUpdate>,
-    about: Value,
-}
-
-fn recording() -> Option<Recording> {
-    let path = shared("relay/kvrelay_v1_session.kvrcap")?;
-    let about = std::fs::read_to_string(path.with_extension("json")).unwrap();
-    let bytes = std::fs::read(path).unwrap();
-    let mut rest = bytes.strip_prefix(b"KVRCAP01").expect("a recording");
-    let mut recording = Recording {
-        info: Default::default(),
-        catalog: Vec::new(),
-        subscribe: Default::default(),
-        updates: Vec::new(),
-        readiness: Vec::new(),
-        load: Vec::new(),
-        about: serde_json::from_str(&about).unwrap(),
-    };
-    while let [kind, a, b, c, d, tail @ ..] = rest {
-        let (message, tail) = tail.split_at(u32::from_le_bytes([*a, *b, *c, *d]) as usize);
-        match kind {
-            1 => recording.info = proto::RelayInfo::decode(message).unwrap(),
-            2 => recording.catalog.push(proto::KvPoolCatalogUpdate::decode(message).unwrap()),
-            3 => recording.updates.push(proto::FilterUpdate::decode(message).unwrap()),
-            4 => recording.readiness.push(proto::ServingReadinessUpdate::decode(message).unwrap()),
-            5 => recording.load.push(proto::KvPoolLoadUpdate::decode(message).unwrap()),
-            103 => recording.subscribe = proto::SubscribeKvPoolRequest::decode(message).unwrap(),
-            _ => {}
-        }
-        rest = tail;
-    }
-    Some(recording)
-}
+use crate::player::{Player, recording, router};
+use crate::support::{ENGINE, Process, RELAY, Watch, args, http, local, ports, shared};
 
 /// The prompts of the recorded queries, with the depths that Dynamo found.
 fn queries(about: &Value) -> Vec<(Vec<u32>, u64)> {
@@ -162,80 +115,6 @@ fn a_broken_stream_is_an_error_and_never_a_wrong_table() {
     }
 }
 
-/// Plays the recorded session to whoever subscribes.
-struct Player {
-    recording: Arc<Recording>,
-    /// In place of the recorded readiness.
-    readiness: Option<tokio::sync::watch::Receiver<proto::ServingReadinessUpdate>>,
-}
-
-async fn serve(player: Player) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let service = proto::kv_event_relay_server::KvEventRelayServer::new(player);
-    let server = tonic::transport::Server::builder().add_service(service);
-    tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-    port
-}
-
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-fn play<T: Send + 'static>(messages: Vec<T>) -> Response<Answers<T>> {
-    let open_end = tokio_stream::iter(messages.into_iter().map(Ok)).chain(tokio_stream::pending());
-    Response::new(Box::pin(open_end))
-}
-
-#[tonic::async_trait]
-impl proto::kv_event_relay_server::KvEventRelay for Player {
-    async fn get_relay_info(
-        &self,
-        request: Request<proto::RelayInfoRequest>,
-    ) -> Result<Response<proto::RelayInfo>, Status> {
-        assert_eq!(request.get_ref().contract_marker, MARKER);
-        Ok(Response::new(self.recording.info))
-    }
-
-    type WatchKvPoolCatalogStream = Answers<proto::KvPoolCatalogUpdate>;
-
-    async fn watch_kv_pool_catalog(
-        &self,
-        _: Request<proto::WatchKvPoolCatalogRequest>,
-    ) -> Result<Response<Self::WatchKvPoolCatalogStream>, Status> {
-        Ok(play(self.recording.catalog.clone()))
-    }
-
-    type SubscribeKvPoolStream = Answers<proto::FilterUpdate>;
-
-    async fn subscribe_kv_pool(
-        &self,
-        request: Request<proto::SubscribeKvPoolRequest>,
-    ) -> Result<Response<Self::SubscribeKvPoolStream>, Status> {
-        assert_eq!(request.get_ref().expected_producer, self.recording.subscribe.expected_producer);
-        Ok(play(self.recording.updates.clone()))
-    }
-
-    type SubscribeServingReadinessStream = Answers<proto::ServingReadinessUpdate>;
-
-    async fn subscribe_serving_readiness(
-        &self,
-        _: Request<proto::SubscribeServingReadinessRequest>,
-    ) -> Result<Response<Self::SubscribeServingReadinessStream>, Status> {
-        Ok(match self.readiness.clone() {
-            Some(updates) => Response::new(Box::pin(WatchStream::new(updates).map(Ok))),
-            None => play(self.recording.readiness.clone()),
-        })
-    }
-
-    type SubscribeKvPoolLoadStream = Answers<proto::KvPoolLoadUpdate>;
-
-    async fn subscribe_kv_pool_load(
-        &self,
-        _: Request<proto::SubscribeKvPoolLoadRequest>,
-    ) -> Result<Response<Self::SubscribeKvPoolLoadStream>, Status> {
-        Ok(play(self.recording.load.clone()))
-    }
-}
-
 /// A router's picture of readiness and load, and what changes it.
 #[tokio::test]
 async fn readiness_and_load_of_a_pool_are_followed() {
@@ -244,7 +123,8 @@ async fn readiness_and_load_of_a_pool_are_followed() {
     let (updates, answers) = tokio::sync::watch::channel(recording.readiness[0].clone());
     let full = recording.load.last().unwrap().clone();
     let kv = (full.pools[0].kv_used_blocks, full.pools[0].total_kv_blocks);
-    let port = serve(Player { recording: Arc::new(recording), readiness: Some(answers) }).await;
+    let player = Player { readiness: Some(answers), ..Player::new(recording) };
+    let port = player.serve().await;
     let (_router, listen, admin) = router(port, 1, pool.dc.get(), "meta/llama");
     let watch = Watch::new();
     watch.until(admin, "ckf_dc_serving", &[], 1.0).await;
@@ -273,29 +153,11 @@ async fn readiness_and_load_of_a_pool_are_followed() {
     }
 }
 
-fn router(relay: u16, engine: u16, dc: u64, model: &str) -> (Process, u16, u16) {
-    let [listen, admin] = ports();
-    let process = Process::start(
-        "router",
-        ROUTER,
-        &args(&format!(
-            "--protocol dynamo --listen {} --admin {} --model {model} --silence-ms 60000 \
-         --dc id={dc},relay={},endpoint={}",
-            local(listen),
-            local(admin),
-            http(relay, ""),
-            http(engine, ""),
-        )),
-    );
-    (process, listen, admin)
-}
-
 /// `router --protocol dynamo` against a relay that speaks the recorded messages.
 #[tokio::test]
 async fn the_router_reads_a_dynamo_relay() {
     let Some(recording) = recording() else { return };
-    let recording = Arc::new(recording);
-    let port = serve(Player { recording: recording.clone(), readiness: None }).await;
+    let port = Player::new(recording.clone()).serve().await;
 
     let pool = recording.catalog.last().unwrap().snapshot.as_ref().unwrap().pools[0].clone();
     let dc = identity(pool.producer.as_ref().unwrap()).unwrap().pool.dc;

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
-
-use crate::site::{Engine, Site, prompt};
+use crate::site::{Engine, Site};
 
 /// What the file says of one engine.
 fn listed(engine: &Engine, worker: u32) -> String {
@@ -18,11 +16,6 @@ fn write(path: &Path, lines: &[String]) {
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, format!("# engines\n{}", lines.concat())).unwrap();
     std::fs::rename(fresh, path).unwrap();
-}
-
-async fn fill(site: &Site, engine: &Engine, seed: u32, blocks: u32) {
-    let body = json!({ "prompt": prompt(seed, blocks), "max_tokens": 1 });
-    site.watch.post(engine.http, "/v1/completions", &body).await.unwrap();
 }
 
 /// Waits until these, and only these, members own so many blocks.
@@ -50,11 +43,11 @@ async fn the_sources_follow_a_changing_file() {
     write(&path, &[listed(&a, 0)]);
     let _relay =
         site.relay(&format!("--diagnosis --sources-file {}", path.to_str().unwrap())).await;
-    fill(&site, &a, 1, 5).await;
+    site.fill(a, 1, 5).await;
     until_members(&site, &["member (0, 0): 5 blocks, Live"]).await;
 
     write(&path, &[listed(&a, 0), listed(&b, 1)]);
-    fill(&site, &b, 2, 3).await;
+    site.fill(b, 2, 3).await;
     let both = ["member (0, 0): 5 blocks, Live", "member (1, 0): 3 blocks, Live"];
     until_members(&site, &both).await;
 
@@ -75,7 +68,7 @@ async fn the_sources_follow_a_changing_file() {
     let before = site.watch.metric(site.relay_admin, errors, &[]).await;
     site.watch.until(site.relay_admin, errors, &[], before + 1.0).await;
     // Both are followed on as if nothing had happened.
-    fill(&site, &b, 3, 4).await;
+    site.fill(b, 3, 4).await;
     until_members(&site, &["member (0, 0): 5 blocks, Live", "member (1, 0): 7 blocks, Live"]).await;
 
     write(&path, &[listed(&b, 1)]);
@@ -88,7 +81,7 @@ async fn the_sources_follow_a_changing_file() {
     // And that instance is replaced by a fresh one at the same address.
     process.kill();
     let _fresh = a.start().await;
-    fill(&site, &a, 4, 2).await;
+    site.fill(a, 4, 2).await;
     until_members(&site, &["member (1, 0): 2 blocks, Live"]).await;
     // Nobody is a list as well.
     write(&path, &[]);

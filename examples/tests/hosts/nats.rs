@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ckf_examples::hosts::identity::PoolNames;
-use ckf_examples::hosts::nats::{NatsAccess, connect, feed_subject, join_subject};
+use ckf_examples::hosts::nats::{
+    ERROR, ERROR_CODE, NatsAccess, connect, feed_subject, join_subject,
+};
 
 use crate::site::{Site, prompt};
 use crate::support::{Process, args, certificates, local, nats_server, ports};
@@ -12,15 +14,10 @@ use crate::support::{Process, args, certificates, local, nats_server, ports};
 /// the producer a lease or a copy of its own.
 #[tokio::test]
 async fn late_joiners_share_snapshots_over_nats() {
-    if !nats_server() {
-        return;
-    }
-    let (_nats, url) = plain_server();
+    let Some((_nats, url)) = plain_server() else { return };
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
-    let _relay = site.relay(&format!("--nats {url}")).await;
-    let _first = site.router_of(site.folder.path(), &url, "");
-    site.until_ready().await;
+    let _first = publishing(&site, &url, "").await;
     site.complete(&prompt(1, 6)).await.unwrap();
     site.until_depth(&prompt(1, 6), 6).await;
     let sum =
@@ -58,20 +55,31 @@ async fn late_joiners_share_snapshots_over_nats() {
     assert_eq!(site.lane("ckf_lane_total", "snapshot").await, 1.0);
 }
 
-/// Starts a server without TLS; its URL.
-fn plain_server() -> (Process, String) {
-    let [nats] = ports();
-    let line = args(&format!("-a 127.0.0.1 -p {nats}"));
-    (Process::start("nats-server", "nats-server", &line), format!("nats://{}", local(nats)))
+/// Starts a server without TLS; its URL. `None` where the test may be skipped.
+fn plain_server() -> Option<(Process, String)> {
+    let (server, port) = server("")?;
+    Some((server, format!("nats://{}", local(port))))
+}
+
+/// Starts a server with these options; its port.
+fn server(more: &str) -> Option<(Process, u16)> {
+    let [port] = ports();
+    let line = args(&format!("-a 127.0.0.1 -p {port} {more}"));
+    nats_server().then(|| (Process::start("nats-server", "nats-server", &line), port))
+}
+
+/// A relay that publishes to this server, and a router that reads there, its lane ready.
+async fn publishing(site: &Site, url: &str, more: &str) -> (Process, Process) {
+    let relay = site.relay(&format!("--nats {url} {more}")).await;
+    let router = site.router_of(site.folder.path(), url, more);
+    site.until_ready().await;
+    (relay, router)
 }
 
 /// Over NATS, too, a pool whose engines have not told enough gives nobody a table.
 #[tokio::test]
 async fn an_unready_pool_is_not_published() {
-    if !nats_server() {
-        return;
-    }
-    let (_nats, url) = plain_server();
+    let Some((_nats, url)) = plain_server() else { return };
     let site = Site::new(1);
     let _relay = site.start_relay(&format!("--nats {url} --ready-ms 60000"));
     let _router = site.router_of(site.folder.path(), &url, "");
@@ -87,28 +95,22 @@ async fn an_unready_pool_is_not_published() {
 /// nothing, and it is counted.
 #[tokio::test]
 async fn nats_over_tls_with_a_token_from_a_file() {
-    if !nats_server() {
-        return;
-    }
     let site = Site::new(1);
     let folder = site.folder.path();
-    let [nats] = ports();
     let file = |name: &str| folder.join(name).display().to_string();
-    let server = format!(
-        "-a 127.0.0.1 -p {nats} --auth the-token --tlsverify --tlscacert {} --tlscert {} --tlskey {}",
+    let options = format!(
+        "--auth the-token --tlsverify --tlscacert {} --tlscert {} --tlskey {}",
         file("ca.pem"),
         file("relay.pem"),
         file("relay.key")
     );
-    let _nats = Process::start("nats-server", "nats-server", &args(&server));
+    let Some((_nats, port)) = server(&options) else { return };
     std::fs::write(file("token"), "the-token\n").unwrap();
     std::fs::write(file("wrong"), "another\n").unwrap();
-    let url = format!("tls://{}", local(nats));
+    let url = format!("tls://{}", local(port));
     let _engine = site.engines[0].start().await;
     let token = format!("--nats-token-file {}", file("token"));
-    let _relay = site.relay(&format!("--nats {url} {token}")).await;
-    let _router = site.router_of(folder, &url, &token);
-    site.until_ready().await;
+    let _both = publishing(&site, &url, &token).await;
     site.complete(&prompt(1, 6)).await.unwrap();
     site.until_depth(&prompt(1, 6), 6).await;
 
@@ -132,15 +134,10 @@ async fn nats_over_tls_with_a_token_from_a_file() {
 /// nothing for those who follow.
 #[tokio::test]
 async fn garbage_on_the_subjects_changes_nothing() {
-    if !nats_server() {
-        return;
-    }
-    let (_nats, url) = plain_server();
+    let Some((_nats, url)) = plain_server() else { return };
     let site = Site::new(1);
     let _engine = site.engines[0].start().await;
-    let relay = site.relay(&format!("--nats {url}")).await;
-    let router = site.router_of(site.folder.path(), &url, "");
-    site.until_ready().await;
+    let (relay, router) = publishing(&site, &url, "").await;
     let before = (relay.most_memory(), router.most_memory());
     let names = PoolNames { model: "sim".into(), block_size: 16, pool: "default".into() };
     let pool = names.pool_id(1);
@@ -153,7 +150,16 @@ async fn garbage_on_the_subjects_changes_nothing() {
         }
     }
     client.flush().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let garbage = "ckf_nats_garbage_total";
+    site.watch.until(site.router_admin, garbage, &["\"feed\""], 150.0).await;
+    site.watch.until(site.relay_admin, garbage, &["\"join\""], 150.0).await;
+    // Who waits for an answer is told.
+    for request in [&b"garbage"[..], b""] {
+        let answer = client.request(join_subject(&pool), request.into()).await.unwrap();
+        let headers = answer.headers.expect("headers");
+        assert_eq!(headers.get(ERROR_CODE).unwrap().as_str(), "400");
+        assert!(!headers.get(ERROR).unwrap().as_str().is_empty());
+    }
     site.complete(&prompt(3, 5)).await.unwrap();
     site.until_depth(&prompt(3, 5), 5).await;
     assert_eq!(site.lane("ckf_lane_total", "snapshot").await, 1.0);

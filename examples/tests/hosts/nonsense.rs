@@ -73,6 +73,12 @@ fn a_relay_refuses_nonsense() {
         ("--admin", &["", "127.0.0.1"]),
         ("--protocol", &["", "smtp"]),
         ("--source", &["", "zmq://", "tcp://h:1", "zmq://h:1?pool=absent", "zmq://h:1?rank=x"]),
+        ("--source", &["zmq://h:0", "zmq://h:1?replay=0", "zmq://h:1?worker=1&worker=2"]),
+        ("--away-ms", &["0", "x"]),
+        // Without effect here.
+        ("--snapshot-progress-ms", &["1000"]),
+        ("--nats-token-file", &["token"]),
+        ("--protocol", &["dynamo"]),
         ("--block-size", &["0", "-1", "x"]),
         ("--blocks", &["0", "18446744073709551615", "1e9"]),
         ("--batch-ms", &["0", "99999999999"]),
@@ -105,6 +111,43 @@ fn a_relay_refuses_nonsense() {
         if !path.ends_with("text") {
             refused(RELAY, &[&good[..], &token].concat());
         }
+    }
+}
+
+/// What would have no effect must not pass for a setting: certificates above all.
+#[test]
+fn options_without_effect_are_refused() {
+    let site = Site::new(0);
+    let certificates = tls(site.folder.path(), "relay");
+    let relay = format!(
+        "--protocol dynamo --dc-id 1 --listen {} --admin {}",
+        local(site.feed),
+        local(site.relay_admin)
+    );
+    let router = |protocol: &str, relay: &str| {
+        args(&format!(
+            "--protocol {protocol} --listen {} --admin {} \
+             --dc id=1,relay={relay}://127.0.0.1:1,endpoint=http://127.0.0.1:1",
+            local(site.front),
+            local(site.router_admin)
+        ))
+    };
+    for (program, line, more, named) in [
+        (RELAY, args(&relay), certificates.clone(), "--ca"),
+        (RELAY, args(&relay), args("--seed 1"), "--seed"),
+        (RELAY, args(&relay), args("--nats-token-file x"), "--nats-token-file"),
+        (RELAY, args(&relay), args("--ca x"), "--cert"),
+        (ROUTER, router("dynamo", "http"), certificates.clone(), "--ca"),
+        (ROUTER, router("dynamo", "http"), args("--seed 1"), "--seed"),
+        (ROUTER, router("dynamo", "http"), args("--blocks 10"), "--blocks"),
+        (ROUTER, router("dynamo", "https"), vec![], "--ca"),
+        (ROUTER, router("ckf", "nats"), certificates.clone(), "--ca"),
+        (ROUTER, router("ckf", "https"), args("--nats-token-file x"), "--nats-token-file"),
+        (ROUTER, router("ckf", "http"), vec![], "https"),
+        (ROUTER, router("ckf", "http"), certificates.clone(), "--ca"),
+    ] {
+        let said = refused(program, &[&line[..], &more].concat());
+        assert!(said.contains(named), "{line:?} {more:?}: {said}");
     }
 }
 

@@ -29,12 +29,17 @@ impl Engine {
     }
 
     pub(crate) async fn start(self) -> Process {
-        let line = format!(
-            "serve --listen {} --events {} --replay {}",
-            local(self.http),
-            local(self.events),
-            local(self.replay)
-        );
+        self.start_with(&format!("--replay {}", local(self.replay))).await
+    }
+
+    /// As engines are by default.
+    pub(crate) async fn start_without_replay(self) -> Process {
+        self.start_with("").await
+    }
+
+    async fn start_with(self, more: &str) -> Process {
+        let line =
+            format!("serve --listen {} --events {} {more}", local(self.http), local(self.events));
         let process = Process::start("engine", ENGINE, &args(&line));
         Watch::new().up(self.http, "/healthz").await;
         process
@@ -129,6 +134,12 @@ impl Site {
         let body = json!({ "prompt": prompt, "max_tokens": 1 });
         let answer = self.watch.post(self.front, "/v1/completions", &body).await?;
         Some(answer["usage"]["ckf"].clone())
+    }
+
+    /// Sends a prompt to an engine itself.
+    pub(crate) async fn fill(&self, engine: Engine, seed: u32, blocks: u32) {
+        let body = json!({ "prompt": prompt(seed, blocks), "max_tokens": 1 });
+        self.watch.post(engine.http, "/v1/completions", &body).await.unwrap();
     }
 
     /// Waits until the router finds so many leading blocks of the prompt.

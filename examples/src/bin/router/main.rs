@@ -208,7 +208,7 @@ async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> Host
         Way::Nats => {
             let access = shared.nats_access()?;
             let client = nats::connect(relay, &access, counters.nats.clone()).await?;
-            Ok(Link::Nats(NatsLink::new(client)))
+            Ok(Link::Nats(NatsLink::new(client, counters.nats.clone())))
         }
         Way::Grpc => Link::grpc(relay, shared.certificates()?, keep_alive),
         Way::Dynamo => {

@@ -1,5 +1,6 @@
 //! The router's side: makes of everybody's frames those of one lane's lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
@@ -10,7 +11,7 @@ use ckf_protocol::{
 };
 use futures::{StreamExt, stream};
 
-use super::{feed_subject, join_subject};
+use super::{ERROR, ERROR_CODE, NatsCounters, feed_subject, join_subject};
 use crate::hosts::HostResult;
 use crate::hosts::router::link::Frames;
 
@@ -19,12 +20,15 @@ const JOIN: Duration = Duration::from_secs(3);
 
 /// A way to the relays behind one NATS server.
 #[derive(Clone, Debug)]
-pub struct NatsLink(Client);
+pub struct NatsLink {
+    client: Client,
+    counters: Arc<NatsCounters>,
+}
 
 impl NatsLink {
     /// Over this connection.
-    pub fn new(client: Client) -> Self {
-        Self(client)
+    pub fn new(client: Client, counters: Arc<NatsCounters>) -> Self {
+        Self { client, counters }
     }
 
     /// Listens to the pool that the Subscribe frame names, and asks for a snapshot.
@@ -36,15 +40,20 @@ impl NatsLink {
             return Err("not a Subscribe frame".into());
         };
         let pool = subscribe.expected.pool;
-        let feed = self.0.subscribe(feed_subject(&pool)).await?;
+        let feed = self.client.subscribe(feed_subject(&pool)).await?;
         // The server knows of the subscription before the relay knows of the request.
-        self.0.flush().await?;
-        let answer = self.0.request(join_subject(&pool), frame.into());
-        let answer = tokio::time::timeout(JOIN, answer).await??.payload;
-        if !answer.is_empty() {
-            return Ok(Box::pin(stream::iter([Ok(answer)])));
+        self.client.flush().await?;
+        let answer = self.client.request(join_subject(&pool), frame.into());
+        let answer = tokio::time::timeout(JOIN, answer).await??;
+        let header = |name| answer.headers.as_ref().and_then(|headers| headers.get(name));
+        if let Some(code) = header(ERROR_CODE) {
+            let why = header(ERROR).map_or("", |why| why.as_str());
+            return Err(format!("the relay answers {code}: {why}").into());
         }
-        let binder = Binder::new(subscribe);
+        if !answer.payload.is_empty() {
+            return Ok(Box::pin(stream::iter([Ok(answer.payload)])));
+        }
+        let binder = Binder::new(subscribe, self.counters.clone());
         let frames =
             feed.scan(binder, |binder, message| std::future::ready(binder.take(message.payload)));
         Ok(Box::pin(frames.filter_map(|frame| std::future::ready(frame.map(Ok)))))
@@ -55,20 +64,39 @@ impl NatsLink {
 #[derive(Debug)]
 pub struct Binder {
     subscribe: Subscribe,
+    counters: Arc<NatsCounters>,
     bound: Option<(LeaseId, ProducerIdentity)>,
 }
 
 impl Binder {
     /// For the lease that `subscribe` asks for.
-    pub fn new(subscribe: Subscribe) -> Self {
-        Self { subscribe, bound: None }
+    pub fn new(subscribe: Subscribe, counters: Arc<NatsCounters>) -> Self {
+        Self { subscribe, counters, bound: None }
     }
 
     /// One frame of the subject: `None` at the end of the stream, `Some(None)` for a frame that is
-    /// for others.
+    /// for others, or none at all: anybody on the server can write here, and that must not cost this
+    /// lane its lease. Such frames are counted.
     pub fn take(&mut self, frame: Bytes) -> Option<Option<Bytes>> {
-        let Ok(header) = peek_header(&frame, &Limits::default()) else { return Some(None) };
-        let (Some(lease), Ok(kind)) = (header.lease(), header.kind()) else { return Some(None) };
+        let limits = Limits::default();
+        let header = match decode(&frame, &limits) {
+            // A producer says nothing else.
+            Ok(
+                Message::SnapshotBegin(_)
+                | Message::SnapshotChunk { .. }
+                | Message::SnapshotEnd { .. }
+                | Message::Delta { .. }
+                | Message::Heartbeat { .. }
+                | Message::Retire { .. },
+            ) => peek_header(&frame, &limits).ok(),
+            _ => None,
+        };
+        let of_lease =
+            header.and_then(|header| Some((header, header.kind().ok()?, header.lease()?)));
+        let Some((header, kind, lease)) = of_lease else {
+            self.counters.garbage_frames.up();
+            return Some(None);
+        };
         match (kind, self.bound) {
             (Kind::SnapshotBegin, _) => self.begin(&frame),
             (_, None) => Some(None),
@@ -155,18 +183,26 @@ mod tests {
             Bytes::from(beat.to_body().frame(lease).to_bytes())
         };
         let retire = Retire { reason: RetireReason::Replaced }.to_body().frame(ours).to_bytes();
-        let mut binder = Binder::new(Subscribe {
+        let counters = Arc::<NatsCounters>::default();
+        let subscribe = Subscribe {
             consumer: ConsumerId::new(77),
             lane: Lane::new(0).unwrap(),
             epoch: Epoch::new(1),
             versions: VersionRange::SUPPORTED,
             expected: ProducerExpectation { pool: identity(1).pool, format: identity(1).format },
-        });
+        };
+        let mut damaged = end(ours).to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        let request = subscribe.to_frame().to_bytes();
+        let mut binder = Binder::new(subscribe, counters.clone());
         for (frame, expected) in [
             (beat(ours), None),
             (end(ours), None),
             (Bytes::from_static(b"garbage"), None),
+            (request.into(), None),
             (begin(1, ours, 1), Some(begin(77, ours, 1))),
+            // A header that is believable, a body that is not: the frame counts for nothing.
+            (damaged.into(), None),
             (end(ours), Some(end(ours))),
             (beat(ours), Some(beat(ours))),
             // The next round is for others, but its lease goes on where the former one ended.
@@ -177,6 +213,7 @@ mod tests {
         ] {
             assert_eq!(binder.take(frame), Some(expected));
         }
+        assert_eq!(counters.garbage_frames.get(), 3);
         assert_eq!(binder.take(begin(1, later, 2)), None, "another life of the producer");
     }
 }

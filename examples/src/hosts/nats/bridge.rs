@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::Client;
+use async_nats::{Client, HeaderMap, Subject};
 use bytes::Bytes;
 use ckf_protocol::{
     ConsumerId, Epoch, Kind, Lane, Limits, Message, ProducerExpectation, Reject, RejectReason,
@@ -13,7 +13,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{NatsCounters, feed_subject, join_subject};
+use super::{ERROR, ERROR_CODE, NatsCounters, feed_subject, join_subject};
 use crate::hosts::relay::pool::{PoolHandle, next_frame};
 use crate::hosts::{HostResult, draw};
 use crate::log;
@@ -25,10 +25,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Pause after an error.
 const RESTART: Duration = Duration::from_secs(1);
 
+/// Why a message is no request.
+struct NoRequest(String);
+
 /// One pool's publisher.
 pub struct Bridge {
     client: Client,
     pool: PoolHandle,
+    counters: Arc<NatsCounters>,
     consumer: ConsumerId,
     rounds: u64,
     /// The lease whose frames go out now.
@@ -45,10 +49,11 @@ pub struct Bridge {
 
 impl Bridge {
     /// For one pool. Nothing happens, and no lease is taken, until somebody joins.
-    fn new(client: Client, pool: PoolHandle) -> Self {
+    fn new(client: Client, pool: PoolHandle, counters: Arc<NatsCounters>) -> Self {
         Self {
             client,
             pool,
+            counters,
             consumer: ConsumerId::new(draw()),
             rounds: 0,
             live: None,
@@ -61,7 +66,8 @@ impl Bridge {
 
     /// Publishes until the pool ends. After an error, who follows needs a new snapshot.
     pub async fn keep(client: Client, pool: PoolHandle, counters: Arc<NatsCounters>) {
-        while let Err(error) = Self::new(client.clone(), pool.clone()).run().await {
+        while let Err(error) = Self::new(client.clone(), pool.clone(), counters.clone()).run().await
+        {
             counters.errors.up();
             log!("pool {}: NATS: {error}", pool.plan.name);
             if pool.input.is_closed() {
@@ -78,9 +84,9 @@ impl Bridge {
             tokio::select! {
                 join = joins.next() => {
                     let Some(join) = join else { return Ok(()) };
-                    let refusal = self.joined(&join.payload);
+                    let answer = self.joined(&join.payload);
                     if let Some(reply) = join.reply {
-                        self.client.publish(reply, refusal.unwrap_or_default()).await?;
+                        self.answer(reply, answer).await?;
                     }
                 }
                 frame = next_frame(&mut self.live) => match frame {
@@ -98,10 +104,13 @@ impl Bridge {
         }
     }
 
-    /// Takes note of a request; what is no request for this pool as it is, is refused.
-    fn joined(&mut self, frame: &[u8]) -> Option<Bytes> {
-        let Ok(Message::Subscribe(subscribe)) = decode(frame, &Limits::default()) else {
-            return None;
+    /// Takes note of a request: an empty answer, or the frame that refuses it. What is no request
+    /// at all is counted.
+    fn joined(&mut self, frame: &[u8]) -> Result<Bytes, NoRequest> {
+        let subscribe = match decode(frame, &Limits::default()) {
+            Ok(Message::Subscribe(subscribe)) => subscribe,
+            Ok(_) => return Err(self.garbage("not a Subscribe frame".to_owned())),
+            Err(error) => return Err(self.garbage(error.to_string())),
         };
         let plan = &self.pool.plan;
         let reason = if subscribe.expected.pool != plan.id {
@@ -110,9 +119,27 @@ impl Bridge {
             RejectReason::FormatMismatch { theirs: plan.format }
         } else {
             self.wanted = true;
-            return None;
+            return Ok(Bytes::new());
         };
-        Some(Reject::of(&subscribe, reason).to_frame().to_bytes().into())
+        Ok(Reject::of(&subscribe, reason).to_frame().to_bytes().into())
+    }
+
+    fn garbage(&self, why: String) -> NoRequest {
+        self.counters.garbage_requests.up();
+        NoRequest(why)
+    }
+
+    async fn answer(&self, reply: Subject, answer: Result<Bytes, NoRequest>) -> HostResult<()> {
+        match answer {
+            Ok(frame) => self.client.publish(reply, frame).await?,
+            Err(NoRequest(why)) => {
+                let mut headers = HeaderMap::new();
+                headers.insert(ERROR_CODE, "400");
+                headers.insert(ERROR, why.as_str());
+                self.client.publish_with_headers(reply, headers, Bytes::new()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// A new lease beside the present one. The two are spliced where the new one begins, so that

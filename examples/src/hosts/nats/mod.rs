@@ -48,6 +48,10 @@ pub struct NatsCounters {
     pub slow: Counter,
     /// Refused by the server, or broken in another way.
     pub errors: Counter,
+    /// Messages on a pool's feed that are no frames of a producer.
+    pub garbage_frames: Counter,
+    /// Messages on a pool's subject for requests that are none.
+    pub garbage_requests: Counter,
 }
 
 impl NatsCounters {
@@ -60,6 +64,8 @@ impl NatsCounters {
             ("error", self.errors.get()),
         ];
         page.counters("ckf_nats_total", &[], "what", &counters);
+        let garbage = [("feed", self.garbage_frames.get()), ("join", self.garbage_requests.get())];
+        page.counters("ckf_nats_garbage_total", &[], "subject", &garbage);
     }
 
     fn note(&self, event: &Event) {
@@ -108,6 +114,12 @@ pub async fn connect(
     }
     options.connect(url).await.context(url)
 }
+
+/// Headers of an answer that says that a request was none, as services over NATS give them: a code as
+/// in HTTP, and words.
+pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
+/// See [`ERROR_CODE`].
+pub const ERROR: &str = "Nats-Service-Error";
 
 /// The subject of a pool's frames.
 pub fn feed_subject(pool: &PoolId) -> String {
