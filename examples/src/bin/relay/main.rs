@@ -149,7 +149,11 @@ fn check(args: &Args) -> HostResult<()> {
     for (given, heeded, why) in [
         (args.shared.tls.is_some(), ckf || nats_tls, "--ca: Dynamo's contract has no TLS"),
         (token, args.nats.is_some(), "--nats-token-file: without --nats there is no use for it"),
-        (args.snapshot_progress_ms.is_some(), !ckf, "--snapshot-progress-ms: only Dynamo's contract"),
+        (
+            args.snapshot_progress_ms.is_some(),
+            !ckf,
+            "--snapshot-progress-ms: only Dynamo's contract",
+        ),
     ] {
         if given && !heeded {
             return Err(why.into());

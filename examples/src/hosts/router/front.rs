@@ -77,7 +77,8 @@ impl PoolRouter {
             blocks += hashes.len();
             let matches = self.query.get().map(|query| query.find_prefix(&hashes));
             for (lane, sum) in depths.iter_mut().enumerate() {
-                let depth = Lane::new(lane as u8).ok().and_then(|lane| matches.as_ref()?.depth(lane));
+                let depth =
+                    Lane::new(lane as u8).ok().and_then(|lane| matches.as_ref()?.depth(lane));
                 *sum = sum.zip(depth).map(|(sum, depth)| sum + depth as usize);
             }
             if number == 0 {
