@@ -142,9 +142,10 @@ fn options_without_effect_are_refused() {
         (ROUTER, router("dynamo", "http"), args("--blocks 10"), "--blocks"),
         (ROUTER, router("dynamo", "https"), vec![], "--ca"),
         (ROUTER, router("ckf", "nats"), certificates.clone(), "--ca"),
-        (ROUTER, router("ckf", "https"), args("--nats-token-file x"), "--nats-token-file"),
-        (ROUTER, router("ckf", "http"), vec![], "https"),
-        (ROUTER, router("ckf", "http"), certificates.clone(), "--ca"),
+        (ROUTER, router("ckf", "https"), vec![], "--ca"),
+        (ROUTER, router("dynamo", "http"), args("--nats-token-file x"), "--nats-token-file"),
+        (ROUTER, router("ckf", "http"), vec![], "plain text"),
+        (ROUTER, router("ckf", "http"), certificates.clone(), "plain text"),
     ] {
         let said = refused(program, &[&line[..], &more].concat());
         assert!(said.contains(named), "{line:?} {more:?}: {said}");

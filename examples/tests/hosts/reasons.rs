@@ -32,8 +32,9 @@ async fn dead_relays_block_neither_the_router_nor_other_lanes() {
         local(listen),
         local(admin)
     );
-    for (id, relay) in [(1, absent), (2, silent), (dc, live)] {
-        line += &format!(" --dc id={id},relay={},endpoint=http://127.0.0.1:1", http(relay, ""));
+    for (id, relay, engine) in [(1, absent, 1), (2, silent, 2), (dc, live, 3)] {
+        let (relay, engine) = (http(relay, ""), http(engine, ""));
+        line += &format!(" --dc id={id},relay={relay},endpoint={engine}");
     }
     let started = Instant::now();
     let _router = Process::start("router", ROUTER, &args(&line));
@@ -114,7 +115,7 @@ async fn every_reason_of_a_relay_is_counted_and_heeded() {
             assert!(player.asked.load(Ordering::Relaxed) >= 3, "{status:?}: not asked again");
         }
     }
-    for (status, player, _, admin) in &trials {
+    for (status, player, ..) in &trials {
         if remedy(status) != Remedy::Again {
             assert_eq!(player.asked.load(Ordering::Relaxed), 1, "{status:?}: asked again");
         }
@@ -124,6 +125,8 @@ async fn every_reason_of_a_relay_is_counted_and_heeded() {
             Remedy::NextRelay => recording.info.relay.as_mut().unwrap().relay_incarnation += 1,
             Remedy::NextGeneration => next_generation(recording),
         });
+    }
+    for (_, _, _, admin) in &trials {
         watch.until(*admin, "ckf_lane_ready", &[], 1.0).await;
     }
 }
@@ -257,14 +260,16 @@ async fn our_relay_gives_the_reasons_of_the_contract() {
 /// Few snapshots go out at a time, and who does not take one is not waited for.
 #[tokio::test]
 async fn snapshots_that_nobody_takes_end_in_time() {
-    // Two chunks.
-    let dynamo = Dynamo::start("--blocks 2000000 --snapshot-progress-ms 2000").await;
+    // Four chunks, of which a connection takes two at most.
+    let dynamo = Dynamo::start("--blocks 5000000 --snapshot-progress-ms 2000").await;
     let producer = dynamo.producer().await;
     let mut stalled = Vec::new();
     for _ in 0..4 {
         stalled.push(dynamo.subscribe(&producer).await.unwrap());
     }
-    let status = dynamo.subscribe(&producer).await.unwrap_err();
+    let Err(status) = dynamo.subscribe(&producer).await else {
+        panic!("{}", dynamo.site.watch.get(dynamo.admin, "/metrics").await.unwrap())
+    };
     assert_eq!(Reason::of(&status), Some(Reason::ResourceLimit));
     tokio::time::sleep(Duration::from_millis(2600)).await;
     // Their places are free again.
