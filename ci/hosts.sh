@@ -16,7 +16,9 @@ if ! "$python" -c 'import zmq, msgpack' 2>/dev/null; then
 fi
 CKF_PYTHON=$(realpath --no-symlinks "$python")
 export CKF_PYTHON CKF_REQUIRE_HOSTS=1
-cargo clippy --quiet -p ckf-examples --features hosts --all-targets -- -D warnings
-cargo test --quiet -p ckf-examples --features hosts --lib hosts::
+# A profile of its own: their many dependencies are built in half the time.
+hosts=(--quiet --profile hosts -p ckf-examples --features hosts)
+cargo clippy "${hosts[@]}" --all-targets -- -D warnings
+cargo test "${hosts[@]}" --lib hosts::
 # Few at a time: each test runs several processes.
-cargo test --quiet -p ckf-examples --features hosts --test hosts -- --test-threads 2
+cargo test "${hosts[@]}" --test hosts -- --test-threads 2

@@ -14,6 +14,7 @@ usage: peers [options]
                         ends with 1 at the first difference
   --batches N           batches per lane of `interop`                         [2000]
   --seed N              of the commands of `interop`                          [1]
+  --record FILE         where what `interop` did to a lane of either side is written to
   --traces DIR          folder of the recorded traces                         [../shared/data/traces]
   --ask                 wait for a line on the standard input before each measurement
   --json                print JSON instead of tables";
@@ -57,6 +58,7 @@ pub struct Args {
     /// Batches per lane, and seed of the commands, of the comparison of both sides' streams.
     pub batches: usize,
     pub seed: u64,
+    pub record: Option<PathBuf>,
 }
 
 impl Args {
@@ -74,6 +76,7 @@ impl Args {
             rate: 0.0,
             batches: 2000,
             seed: 1,
+            record: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -85,6 +88,7 @@ impl Args {
                 "--rounds" => args.rounds = number(&word, &value()?)?,
                 "--only" => args.only = Some(Part::parse(&value()?)?),
                 "--batches" => args.batches = number(&word, &value()?)?,
+                "--record" => args.record = Some(value()?.into()),
                 "--seed" => args.seed = number(&word, &value()?)? as u64,
                 "--traces" => args.traces = Some(value()?.into()),
                 "--ask" => crate::measure::ask_before_measuring(),

@@ -6,6 +6,7 @@
 //! depths. Dynamo's consumer shows its table only through its answers.
 
 mod lane;
+mod record;
 mod world;
 
 use std::fmt;
@@ -53,11 +54,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs `batches` batches of each lane.
+/// Runs `batches` batches of each lane. What happened to one lane of either side is given as well, for
+/// `examples/tests/hosts/interop.rs` to repeat without Dynamo.
 ///
 /// # Errors
 /// The first difference, in words.
-pub fn run(seed: u64, batches: usize) -> Result<Report, String> {
+pub fn run(seed: u64, batches: usize) -> Result<(Report, String), String> {
     let mut rng = Rng::new(seed);
     let mut report = Report::default();
     let mut world = World::new();
@@ -86,7 +88,7 @@ pub fn run(seed: u64, batches: usize) -> Result<Report, String> {
             }
         }
     }
-    Ok(report)
+    Ok((report, world.record.into_text()))
 }
 
 /// One random command; returns the blocks that it removes.
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn producers_and_consumers_of_both_sides_agree() {
         for seed in 1..=4 {
-            let report = run(seed, 300).unwrap();
+            let (report, _) = run(seed, 300).unwrap();
             assert!(report.batches > 900 && report.removed_blocks > 5000, "{report}");
             assert!(report.found > 1000 && report.leases >= 20, "{report}");
             assert!(report.holed * 4 < report.depths_equal, "{report}");

@@ -47,8 +47,13 @@ fn main() {
         return;
     }
     if args.only == Some(Part::Interop) {
-        match interop::run(args.seed, args.batches) {
-            Ok(report) => println!("{report}"),
+        let done = interop::run(args.seed, args.batches).and_then(|(report, record)| {
+            println!("{report}");
+            let written = args.record.as_ref().map(|path| std::fs::write(path, record));
+            written.transpose().map_err(|error| format!("--record: {error}"))
+        });
+        match done {
+            Ok(_) => {}
             Err(difference) => {
                 eprintln!("{difference}");
                 std::process::exit(1);

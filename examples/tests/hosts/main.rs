@@ -9,6 +9,7 @@ mod dynamo;
 mod fake;
 mod engines;
 mod faults;
+mod interop;
 mod limits;
 mod listing;
 mod nats;

@@ -145,11 +145,12 @@ impl Lane {
         Ok(std::iter::from_fn(|| Some(producer.poll_frame(LINK, NOW)?.to_bytes())).collect())
     }
 
-    /// What changed since the last batch goes to both consumers; returns its bucket images.
-    pub fn publish(&mut self) -> Result<usize, String> {
+    /// What changed since the last batch goes to both consumers; returns its bucket images, by bucket
+    /// and word.
+    pub fn publish(&mut self) -> Result<Vec<(usize, u64)>, String> {
         let images = match &mut self.upstream {
             Upstream::Dynamo(state) => {
-                let Some(batch) = state.flush() else { return Ok(0) };
+                let Some(batch) = state.flush() else { return Ok(Vec::new()) };
                 self.relay(batch.images())?
             }
             Upstream::Ours(producer) => {
@@ -165,16 +166,16 @@ impl Lane {
             }
         };
         if images.is_empty() {
-            return Ok(0);
+            return Ok(Vec::new());
         }
         let (base, next) = (self.their_sequence, self.their_sequence + 1);
-        let count = images.len();
+        let published = images.iter().map(|image| (image.bucket(), image.value())).collect();
         let delta = GlobalCkfDelta::new(self.their_identity, self.their_lease, base, next, images);
         match self.ingestor.apply_delta(&delta) {
             GlobalCkfIngestOutcome::DeltaApplied { .. } => self.their_sequence = next,
             outcome => return Err(format!("Dynamo's lane: {outcome:?}")),
         }
-        Ok(count)
+        Ok(published)
     }
 
     /// Dynamo's images, as frames to our lane, and as they are for Dynamo's own.

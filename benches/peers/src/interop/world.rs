@@ -18,6 +18,7 @@ use dynamo_kv_router::{LocalBlockHash, RouterEvent, identity as theirs};
 
 use super::Report;
 use super::lane::{Lane, Told, Upstream, What};
+use super::record::Record;
 use crate::dynamo::{remove_event, store_event};
 use crate::workload::{Chain, fresh_chain};
 
@@ -37,6 +38,7 @@ pub struct World {
     chains: Vec<Chain>,
     /// Per lane, member and chain: which blocks.
     held: Vec<[Vec<[bool; CHAIN_BLOCKS]>; MEMBERS]>,
+    pub record: Record,
 }
 
 fn dc(lane: usize) -> u64 {
@@ -119,12 +121,15 @@ impl World {
         };
         let mut lanes: Vec<Lane> = sessions.into_iter().enumerate().map(make).collect();
         lanes.iter_mut().for_each(|lane| lane.lease().expect("a first lease"));
+        let chains: Vec<Chain> =
+            (0..CHAINS).map(|number| fresh_chain(number, CHAIN_BLOCKS)).collect();
         let none = || std::array::from_fn(|_| vec![[false; CHAIN_BLOCKS]; CHAINS]);
         Self {
             lanes,
             ours,
             theirs,
-            chains: (0..CHAINS).map(|number| fresh_chain(number, CHAIN_BLOCKS)).collect(),
+            record: Record::new([0, FED_BY_DYNAMO], &format, &chains),
+            chains,
             held: (0..LANES).map(|_| none()).collect(),
         }
     }
@@ -142,7 +147,9 @@ impl World {
     }
 
     pub fn publish(&mut self, lane: usize) -> Result<usize, String> {
-        self.lanes[lane].publish()
+        let images = self.lanes[lane].publish()?;
+        self.record.batch(lane, &images);
+        Ok(images.len())
     }
 
     /// All blocks before the range must be held, or Dynamo's producer does not know the parent.
@@ -150,6 +157,7 @@ impl World {
         if range.is_empty() {
             return;
         }
+        self.record.store(lane, member, chain, &range);
         let blocks = &self.chains[chain];
         self.lanes[lane].apply(Told {
             event: store_event(member as u64, blocks, range.start, range.end),
@@ -161,6 +169,7 @@ impl World {
     }
 
     pub fn remove(&mut self, lane: usize, member: usize, chain: usize, at: &[usize]) -> usize {
+        self.record.remove(lane, member, chain, at);
         let hashes: Vec<u64> = at.iter().map(|&at| self.chains[chain].sequence[at]).collect();
         self.lanes[lane].apply(Told {
             event: remove_event(member as u64, &hashes),
@@ -173,6 +182,7 @@ impl World {
     }
 
     pub fn clear_member(&mut self, lane: usize, member: usize) -> usize {
+        self.record.clear(lane, member);
         let data = KvCacheEventData::Cleared;
         let event = KvCacheEvent { event_id: 0, data, dp_rank: 0 };
         self.lanes[lane].apply(Told {
@@ -194,7 +204,7 @@ impl World {
 
     /// Looks the first `len` blocks of a chain up in both consumers.
     pub fn compare_depths(
-        &self,
+        &mut self,
         chain: usize,
         len: usize,
         report: &mut Report,
@@ -224,6 +234,7 @@ impl World {
             if ours != theirs {
                 return Err(format!("lane {number}: ours {ours}, Dynamo's {theirs}"));
             }
+            self.record.depth(number, chain, len, theirs);
             report.depths_equal += 1;
             report.found += usize::from(ours > 0);
         }
