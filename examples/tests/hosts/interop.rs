@@ -159,7 +159,7 @@ fn batches_of_dynamos_producer_give_its_consumers_depths() {
             _ => {}
         }
     }
-    assert!(sequence > 20 && depths > 100, "{sequence} batches, {depths} depths");
+    assert!(sequence >= 20 && depths > 100, "{sequence} batches, {depths} depths");
 }
 
 /// Our producer, given the same commands, publishes in Dynamo's words what Dynamo's consumer was fed
@@ -175,7 +175,7 @@ fn our_updates_are_those_that_dynamos_consumer_was_fed() {
     let link = SubscriberId::new(1);
     let mut exporter = Exporter::new(identity.pool, identity.format, Default::default(), NOW);
     let subscription = exporter.session().poll_transmit().unwrap();
-    producer.handle_frame(link, &subscription, NOW);
+    let _ = producer.handle_frame(link, &subscription, NOW);
     let mut updates = |producer: &mut Producer| {
         let mut updates = Vec::new();
         while let Some(frame) = producer.poll_frame(link, NOW) {
@@ -208,7 +208,10 @@ fn our_updates_are_those_that_dynamos_consumer_was_fed() {
             "batch" => {
                 producer.publish(NOW).unwrap();
                 let updates = updates(&mut producer);
-                let images: Vec<_> = updates.iter().flat_map(|u| images_of(&u.payload)).collect();
+                let mut images: Vec<_> =
+                    updates.iter().flat_map(|u| images_of(&u.payload)).collect();
+                // Their order within a batch means nothing.
+                images.sort_unstable();
                 assert_eq!(images, line.images(), "batch {batches}");
                 updates.iter().for_each(|update| hear(&mut importer, &mut session, update));
                 batches += 1;
