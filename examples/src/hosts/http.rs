@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use hyper::server::conn::http1;
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -186,17 +186,20 @@ pub async fn post(
     }
 }
 
-/// Whether an error of [`post_whole`] came after a connection was made, and before the end of the
-/// answer: the request was under way.
+/// Whether an error of [`post`] is that there was no connection.
+pub fn never_sent(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<legacy::Error>());
+    error.is_some_and(legacy::Error::is_connect)
+}
+
+/// Whether an error of [`post_whole`] is that a connection broke: the request was under way.
 pub fn is_broken(error: &io::Error) -> bool {
-    let Some(error) = error.get_ref() else { return false };
-    match error.downcast_ref::<hyper_util::client::legacy::Error>() {
-        Some(error) => !error.is_connect(),
-        // Of the body.
-        None => {
-            error.is::<hyper::Error>() || error.source().is_some_and(|e| e.is::<hyper::Error>())
-        }
-    }
+    let broken = |error: &(dyn std::error::Error + 'static)| {
+        error.is::<legacy::Error>() || error.is::<hyper::Error>()
+    };
+    let inner = error.get_ref();
+    let either = inner.is_some_and(|error| broken(error) || error.source().is_some_and(broken));
+    either && !never_sent(error)
 }
 
 /// [`post`], then the whole answer, at most `limit` bytes. Only answers of success count.

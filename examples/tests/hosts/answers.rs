@@ -164,6 +164,34 @@ async fn what_fails_before_the_first_piece_is_tried_elsewhere() {
     front.until_idle().await;
 }
 
+/// A request that breaks engines goes to three of them; those that never got it do not count.
+#[tokio::test]
+async fn a_request_that_breaks_engines_does_not_go_through_all() {
+    let mut last = Endpoint::start().await;
+    let mut dcs = vec![];
+    for (number, how) in
+        ["refuses", "closes", "status_429", "status_500", "refuses"].iter().enumerate()
+    {
+        dcs.push(format!("{},cost={number}000", dc(number as u64, fails(how).await)));
+    }
+    dcs.push(format!("{},cost=90000", dc(90, last.port)));
+    let front = Front::start(&dcs, "").await;
+    let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+    last.asked().await.answer("200 OK", "fine").await;
+    assert!(
+        client.rest().await.ends_with("fine"),
+        "two broke, and three had nothing to do with it"
+    );
+    assert_eq!(front.requests("failover").await, 5);
+
+    dcs.insert(0, format!("{},cost=1", dc(91, fails("half_a_head").await)));
+    let front = Front::start(&dcs, "").await;
+    let (status, error) = parsed(&front.ask(r#"{"prompt":[1]}"#).await.rest().await);
+    assert_eq!((status, &error["error"]["code"]), (502, &"no_endpoint".into()));
+    assert_eq!((front.requests("failover").await, front.requests("failed").await), (5, 1));
+    assert!(last.is_idle());
+}
+
 /// What the endpoint says about the request itself is the answer.
 #[tokio::test]
 async fn a_refusal_of_the_request_is_passed_on() {
@@ -274,6 +302,38 @@ async fn a_slow_client_holds_its_endpoint_back() {
     client.hear("\r\n\r\n").await;
     assert_eq!(client.rest().await.len(), ALL);
     rest.await.unwrap();
+}
+
+/// An endpoint that fails is tried last for two seconds, then four, until it answers again.
+#[tokio::test]
+async fn an_endpoint_that_goes_on_failing_is_left_alone_longer() {
+    let (mut bad, mut good) = (Endpoint::start().await, Endpoint::start().await);
+    let dcs = [dc(1, bad.port), format!("{},cost=1000", dc(2, good.port))];
+    let front = Front::start(&dcs, "").await;
+    // Whether the first one is asked before the other, and what it says.
+    let mut ask = async |says: Option<&str>| {
+        let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+        if let Some(status) = says {
+            bad.asked().await.answer(status, "").await;
+        }
+        if says != Some("200 OK") {
+            good.asked().await.answer("200 OK", "").await;
+        }
+        assert!(client.rest().await.starts_with("HTTP/1.1 200"));
+        assert!(bad.is_idle());
+    };
+    let wait = async |millis| tokio::time::sleep(Duration::from_millis(millis)).await;
+    ask(Some("500 No")).await;
+    ask(None).await;
+    wait(2100).await;
+    ask(Some("500 No")).await;
+    wait(2100).await;
+    ask(None).await;
+    wait(2000).await;
+    ask(Some("200 OK")).await;
+    ask(Some("500 No")).await;
+    wait(2100).await;
+    ask(Some("200 OK")).await;
 }
 
 /// Without a ready lane, requests go where fewest are under way.

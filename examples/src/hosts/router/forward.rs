@@ -16,10 +16,14 @@ use hyper::http::response::Parts;
 use super::headers::{end_to_end, for_endpoint};
 use super::refusal::Refusal;
 use super::{Endpoint, PoolRouter};
-use crate::hosts::http::post;
+use crate::hosts::http::{never_sent, post};
 
-/// How long an endpoint that failed is tried last, in milliseconds.
+/// How long an endpoint that failed is tried last, in milliseconds: twice as long each time that it
+/// fails again after that, up to a minute.
 const SHUN: u64 = 2000;
+/// Endpoints that may fail at one request after they took it: a request that breaks engines must not
+/// go through all of them.
+const MOST_BROKEN: usize = 3;
 
 /// One endpoint of one data center, by index.
 pub type Candidate = (usize, usize);
@@ -35,23 +39,27 @@ pub async fn forward(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let headers = for_endpoint(headers);
-    let mut refusal = Refusal::NobodyServes;
-    for (number, (dc, endpoint)) in shunned_last(&router, candidates).into_iter().enumerate() {
+    let (mut refusal, mut broken) = (Refusal::NobodyServes, 0);
+    for (dc, endpoint) in shunned_last(&router, candidates) {
         let endpoint = router.dcs[dc].endpoints[endpoint].clone();
         let mut under_way = UnderWay::new(router.clone(), endpoint);
         match under_way.begin(headers.clone(), body.clone()).await {
             Ok((head, first, rest)) => {
+                under_way.endpoint.failures.store(0, Ordering::Relaxed);
                 router.dcs[dc].answered.up();
                 return Ok(answer(head, first, rest, under_way, router.dcs[dc].spec.id));
             }
             Err(failed) => {
                 under_way.failed();
                 router.counters.failovers.up();
-                let all_busy = number == 0 || refusal == Refusal::AllBusy;
                 refusal = match failed {
-                    Failed::Busy if all_busy => Refusal::AllBusy,
+                    Failed::Busy if refusal != Refusal::NobodyAnswers => Refusal::AllBusy,
                     _ => Refusal::NobodyAnswers,
                 };
+                broken += usize::from(failed == Failed::Broken);
+                if broken == MOST_BROKEN {
+                    break;
+                }
             }
         }
     }
@@ -101,10 +109,13 @@ fn answer(head: Parts, first: Bytes, rest: Incoming, under_way: UnderWay, dc: u6
 }
 
 /// Why an endpoint is given up before its answer has begun.
+#[derive(Clone, Copy, PartialEq)]
 enum Failed {
     /// It has too much to do.
     Busy,
-    /// It refuses, fails, or is silent.
+    /// It takes no connection.
+    Refused,
+    /// It took the request, and failed, broke off, or was silent.
     Broken,
 }
 
@@ -130,7 +141,9 @@ impl UnderWay {
     ) -> Result<(Parts, Bytes, Incoming), Failed> {
         let url = format!("{}/v1/completions", self.endpoint.url);
         let answer = post(&self.router.client, &url, headers, body, self.router.patience).await;
-        let (head, mut rest) = answer.map_err(|_| Failed::Broken)?.into_parts();
+        let (head, mut rest) = answer
+            .map_err(|error| if never_sent(&error) { Failed::Refused } else { Failed::Broken })?
+            .into_parts();
         match head.status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Failed::Busy),
             // Nobody asked for another protocol.
@@ -159,9 +172,14 @@ impl UnderWay {
 
     /// The endpoint is to blame, and tried last for a while.
     fn failed(&mut self) {
-        let until = self.router.clock.now().as_millis() + SHUN;
-        self.endpoint.shunned_until.store(until, Ordering::Relaxed);
         self.over = true;
+        let Endpoint { shunned_until, failures, .. } = &*self.endpoint;
+        let now = self.router.clock.now().as_millis();
+        // Requests that were under way together fail together, and count once.
+        if shunned_until.load(Ordering::Relaxed) <= now {
+            let before = failures.fetch_add(1, Ordering::Relaxed);
+            shunned_until.store(now + (SHUN << before.min(5)), Ordering::Relaxed);
+        }
     }
 }
 

@@ -51,13 +51,19 @@ pub struct Endpoint {
     pub in_flight: AtomicU64,
     /// Until when it is tried last, in milliseconds of the router's clock.
     pub shunned_until: AtomicU64,
+    /// Times that it failed since it last began an answer, as far as that made a difference.
+    pub failures: AtomicU64,
 }
 
 impl Endpoint {
     /// A fresh one.
     pub fn new(url: &str) -> Self {
-        let url = url.to_owned();
-        Self { url, in_flight: AtomicU64::new(0), shunned_until: AtomicU64::new(0) }
+        Self {
+            url: url.to_owned(),
+            in_flight: AtomicU64::default(),
+            shunned_until: AtomicU64::default(),
+            failures: AtomicU64::default(),
+        }
     }
 }
 
