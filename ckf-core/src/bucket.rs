@@ -67,14 +67,25 @@ impl BucketImage {
         4 - count_slots(zero_slots(self.0))
     }
 
+    /// Top bits of the empty slots.
+    #[inline]
+    pub(crate) const fn free(self) -> u64 {
+        zero_slots(self.0)
+    }
+
     /// The image with `fingerprint` in the lowest empty slot, or `None` when full.
     #[inline]
     pub const fn with(self, fingerprint: Fingerprint) -> Option<Self> {
-        let empty = zero_slots(self.0);
-        if empty == 0 {
+        self.with_in(self.free(), fingerprint)
+    }
+
+    /// [`with`](Self::with), given this image's [`free`](Self::free) slots.
+    #[inline]
+    pub(crate) const fn with_in(self, free: u64, fingerprint: Fingerprint) -> Option<Self> {
+        if free == 0 {
             return None;
         }
-        Some(Self(self.0 | (fingerprint.get() as u64) << (empty.trailing_zeros() - 15)))
+        Some(Self(self.0 | (fingerprint.get() as u64) << (free.trailing_zeros() - 15)))
     }
 
     /// The image without one copy of `fingerprint`, or `None` when it holds none.

@@ -225,7 +225,8 @@ impl Table {
     }
 
     /// Stores one copy in the emptier one of the candidate buckets, whose images are given: a more
-    /// even table needs fewer relocations later.
+    /// even table needs fewer relocations later. Slots are taken from the lowest on, so the larger
+    /// mask of free slots is that of the emptier bucket, but for what removals have left behind.
     #[inline]
     fn put_beside(
         &mut self,
@@ -233,12 +234,13 @@ impl Table {
         first: BucketImage,
         second: BucketImage,
     ) -> Option<Change> {
-        let (bucket, before) = if second.occupied() < first.occupied() {
-            (address.second, second)
+        let (free, free_second) = (first.free(), second.free());
+        let (bucket, before, free) = if free_second > free {
+            (address.second, second, free_second)
         } else {
-            (address.first, first)
+            (address.first, first, free)
         };
-        let after = before.with(address.fingerprint)?;
+        let after = before.with_in(free, address.fingerprint)?;
         self.words[bucket.to_usize()] = after.get();
         self.stored += 1;
         Some(Change { bucket, before, after })

@@ -21,8 +21,8 @@ impl Pool {
     pub fn check(&mut self) -> Result<(), Violation> {
         self.fence_state()?;
         let verdict = self
-            .check_ownership()
-            .and_then(|()| self.check_omissions())
+            .check_omissions()
+            .and_then(|()| self.check_ownership())
             .and_then(|()| self.check_filter())
             .and_then(|()| self.check_published());
         verdict.inspect_err(|&violation| self.fence(violation))

@@ -1,6 +1,7 @@
-//! Faults made on purpose, for tests of the invariant check and of what a fenced pool does.
+//! Faults and extreme states made on purpose, for tests of the invariant check and of what a fenced pool does.
 
 use ckf_core::{BlockHash, TableDigest};
+use ckf_protocol::Sequence;
 
 use crate::Pool;
 use crate::beside::Tag;
@@ -24,6 +25,8 @@ pub enum Corruption {
     DoubleOwner,
     /// A set keeps a mark of a replacement that is long over.
     StrayMark,
+    /// A block that is in the filter counts as omitted, too.
+    StrayOmission,
     /// A member is listed that owns nothing.
     EmptyMember,
     /// The published digest is another one.
@@ -34,7 +37,7 @@ pub enum Corruption {
 
 impl Corruption {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LostFingerprint,
         Self::ForeignFingerprint,
         Self::WrongTag,
@@ -42,6 +45,7 @@ impl Corruption {
         Self::GainedBlock,
         Self::DoubleOwner,
         Self::StrayMark,
+        Self::StrayOmission,
         Self::EmptyMember,
         Self::Digest,
         Self::UnmarkedBucket,
@@ -53,7 +57,8 @@ const STRANGER: BlockHash = BlockHash::new(0x5741_4E47_4552);
 
 impl Pool {
     /// Brings a fault about. Needs a sealed pool with room in the filter, whose first member owns a
-    /// block alone that is in the filter, and a second member; returns that block.
+    /// block alone that is in the filter, and a second member, with whom others share blocks; returns
+    /// that block.
     ///
     /// # Panics
     /// When the pool is not such a one.
@@ -88,6 +93,10 @@ impl Pool {
                 ownership.gain(second, key, budget).expect("memory");
             }
             Corruption::StrayMark => ownership.keep(first, key),
+            Corruption::StrayOmission => {
+                let shared = projection.shared().iter().next().expect("a block of two members");
+                projection.omitted_mut().enter(shared.key, 1, budget).expect("memory");
+            }
             Corruption::EmptyMember => {
                 ownership.enter(Member::new(u64::MAX, u32::MAX), budget).expect("memory");
             }
@@ -100,6 +109,12 @@ impl Pool {
             }
         }
         self.ownership.scramble().block(key)
+    }
+
+    /// Counts on from this batch number, as if so many batches had been published.
+    #[doc(hidden)]
+    pub fn wind_to(&mut self, sequence: Sequence) {
+        self.position.sequence = sequence;
     }
 
     /// Whether the filter knows this owner of the block and no other.

@@ -14,6 +14,9 @@ use crate::marks::Marks;
 /// Dirty buckets looked at together.
 const GROUP: usize = 32;
 
+/// So few dirty buckets are still near since they were marked.
+const FEW: usize = 256;
+
 /// Which buckets have moved on since they were published last.
 ///
 /// All memory is taken at once, so that marking cannot fail: a removal never needs an allocation.
@@ -67,16 +70,19 @@ impl Dirty {
     /// Lists the marks for [`changes`](Self::changes) and [`publish`](Self::publish), and shows
     /// every bucket that differs from its published image, ascending.
     ///
-    /// Goes by groups: the published images of a group are read together, so that the waits for
-    /// them overlap, before the first is looked at.
+    /// Goes by groups where they are many: the published images of a group are read together, so
+    /// that the waits for them overlap, before the first is looked at.
     pub(crate) fn list(&mut self, table: &Table, beside: &Beside, mut visit: impl FnMut(&Change)) {
         let Self { marks, listed, .. } = self;
         listed.clear();
         marks.for_each(|mark| listed.push(mark));
         let bucket = |&at: &u32| self.format.bucket(at);
+        let many = self.listed.len() > FEW;
         for group in self.listed.chunks(GROUP) {
-            let buckets = group.iter().filter_map(bucket);
-            black_box(buckets.fold(0, |near, at| near ^ beside.touch(at)));
+            if many {
+                let buckets = group.iter().filter_map(bucket);
+                black_box(buckets.fold(0, |near, at| near ^ beside.touch(at)));
+            }
             let changes = group.iter().filter_map(|&at| change(&self.format, table, beside, at));
             changes.for_each(|change| visit(&change));
         }

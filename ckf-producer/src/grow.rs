@@ -40,7 +40,7 @@ impl Pool {
         self.position = Position { sequence, digest };
         self.layout = layout;
         self.occupancy = Occupancy::new(format, self.config.occupancy_level());
-        self.occupancy.note(self.projection.table.stored());
+        self.occupancy.note(self.projection.distinct());
         Ok(layout)
     }
 

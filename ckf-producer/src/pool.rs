@@ -2,7 +2,7 @@
 
 use core::hint::black_box;
 
-use ckf_core::{Address, AllocationError, BlockHash, Format, Table};
+use ckf_core::{Address, Addresser, Addressing, AllocationError, BlockHash, Format, Table};
 use ckf_protocol::LayoutGeneration;
 
 use crate::batch::{BatchCounters, Position};
@@ -254,12 +254,8 @@ impl Pool {
 
     /// The member gains these blocks.
     fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        let near = |pool: &Self, blocks: &[Prepared]| {
-            // Most find room in their first bucket, and then write beside it.
-            blocks.iter().fold(pool.touch(at, blocks), |near, block| {
-                near ^ pool.projection.touch_beside(&block.address)
-            })
-        };
+        // What lies beside the filter is only written, which waits for no memory.
+        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
         self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
     }
 
@@ -281,8 +277,22 @@ impl Pool {
         self.each(blocks, Self::touch_owners, |pool, block| pool.count_off(at, block, outcome));
     }
 
+    /// A block that nobody owns, as the filter tells, is not in the member's set either: no search.
     #[inline]
     fn gain(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
+        let Self { ownership, projection, .. } = self;
+        match ownership.room(at, block.key) {
+            Some(room) if projection.gain_new(at, &block.address) => {
+                ownership.gain_new(at, room, block.key);
+                outcome.first_owners += 1;
+            }
+            _ => self.gain_known(at, block, outcome),
+        }
+    }
+
+    /// The member gains a block that others may own, or it itself, or that needs more room.
+    #[inline(never)]
+    fn gain_known(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
         let Self { ownership, projection, budget, .. } = self;
         match ownership.gain(at, block.key, budget) {
             Ok(true) => {}
@@ -350,7 +360,11 @@ impl Pool {
         self.ownership.shrink(at, &mut self.budget);
     }
 
-    /// Does something with each block, in order, a group at a time. Their memory is `near` first.
+    /// Does something with each block, in order, a group at a time.
+    ///
+    /// Computes what is needed of each block of a group and makes their memory `near`: reads one
+    /// word of each line that they will need. These reads do not depend on each other, so the
+    /// processor waits for all of them at once.
     #[inline]
     fn each(
         &mut self,
@@ -358,29 +372,25 @@ impl Pool {
         near: impl Fn(&Self, &[Prepared]) -> u64,
         mut act: impl FnMut(&mut Self, &Prepared),
     ) {
-        let (groups, rest) = blocks.as_chunks::<GROUP>();
-        groups.iter().for_each(|group| self.each_of(group, &near, &mut act));
-        let (groups, rest) = rest.as_chunks::<{ GROUP / 4 }>();
-        groups.iter().for_each(|group| self.each_of(group, &near, &mut act));
-        rest.iter().for_each(|&block| self.each_of(&[block], &near, &mut act));
+        let Some(&first) = blocks.first() else { return };
+        let mut prepared = [self.compute(first); GROUP];
+        for group in blocks.chunks(GROUP) {
+            let prepared = &mut prepared[..group.len()];
+            match self.projection.table.format().addressing() {
+                Addressing::AnyCount(addresser) => self.prepare(addresser, group, prepared),
+                Addressing::PowerOfTwo(addresser) => self.prepare(addresser, group, prepared),
+            }
+            black_box(near(self, prepared));
+            prepared.iter().for_each(|block| act(self, block));
+        }
     }
 
-    /// Computes what is needed of each block and reads one word of each line of memory that it
-    /// will need. These reads do not depend on each other, so the processor waits for all of them
-    /// at once; when the blocks are applied one by one, their lines are near.
     #[inline]
-    fn each_of<const N: usize>(
-        &mut self,
-        blocks: &[BlockHash; N],
-        near: &impl Fn(&Self, &[Prepared]) -> u64,
-        act: &mut impl FnMut(&mut Self, &Prepared),
-    ) {
-        let mut prepared = [self.compute(blocks[0]); N];
-        for (prepared, &block) in prepared[1..].iter_mut().zip(&blocks[1..]) {
-            *prepared = self.compute(block);
+    fn prepare(&self, addresser: impl Addresser, group: &[BlockHash], prepared: &mut [Prepared]) {
+        let scramble = *self.ownership.scramble();
+        for (prepared, &block) in prepared.iter_mut().zip(group) {
+            *prepared = Prepared { key: scramble.key(block), address: addresser.address(block) };
         }
-        black_box(near(self, &prepared));
-        prepared.iter().for_each(|block| act(self, block));
     }
 
     /// Reads what all commands need: the member's set and the filter.

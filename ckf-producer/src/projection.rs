@@ -119,6 +119,11 @@ impl Projection {
         &self.omitted
     }
 
+    #[cfg(feature = "_model")]
+    pub(crate) fn omitted_mut(&mut self) -> &mut Counts {
+        &mut self.omitted
+    }
+
     /// Blocks that anybody owns.
     #[inline]
     pub(crate) fn distinct(&self) -> u64 {
@@ -163,12 +168,6 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
-    /// Reads what lies beside the bucket that a new block is likely to enter.
-    #[inline]
-    pub(crate) fn touch_beside(&self, address: &Address) -> u64 {
-        self.beside.touch(address.first)
-    }
-
     /// Reads what is needed beside the buckets to count an owner off, once these are near.
     #[inline]
     pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {
@@ -178,12 +177,23 @@ impl Projection {
         self.beside.touch(bucket) ^ shared
     }
 
+    /// Counts the member as the owner of a block that nobody owns, if that shows at a look at its
+    /// buckets and one of them has a free slot; returns whether it did.
+    #[inline]
+    pub(crate) fn gain_new(&mut self, at: OwnerId, address: &Address) -> bool {
+        if self.omitted.len() != 0 {
+            return false;
+        }
+        let Some(change) = self.table.put_new(address) else { return false };
+        self.placed(&change, Tag::sole(at));
+        true
+    }
+
     /// Counts the member as an owner of a block that it did not own. `owns` says, exactly, whether
     /// another member owns the block.
     ///
     /// # Errors
     /// [`AllocationError`] when memory is refused; nothing has changed then.
-    #[inline]
     pub(crate) fn gain(
         &mut self,
         at: OwnerId,
@@ -192,12 +202,6 @@ impl Projection {
         budget: &mut Budget,
         owns: impl FnMut(OwnerId) -> bool,
     ) -> Result<Gain, AllocationError> {
-        if self.omitted.len() == 0
-            && let Some(change) = self.table.put_new(address)
-        {
-            self.placed(&change, Tag::sole(at));
-            return Ok(Gain::First);
-        }
         if self.join(at, key, self.table.find(address), budget, owns)? {
             return Ok(Gain::Shared);
         }

@@ -60,6 +60,20 @@ fn omitted_blocks_count() {
     assert!(per_mille < 1000 && blocks == SLOTS);
 }
 
+/// Growth counts as commands do: what its new filter refuses shows at once.
+#[test]
+fn omitted_blocks_count_in_a_grown_filter_too() {
+    let mut pool = pool(1000);
+    pool.store(MEMBER, &blocks(0..SLOTS + 100));
+    assert!(crossed(&mut pool).is_some());
+    pool.grow(Format::any_count(BUCKETS, 4).unwrap()).unwrap();
+    assert!(pool.table().stored() < SLOTS && pool.stats().omitted > 0);
+    assert_eq!(crossed(&mut pool).map(|(_, blocks, _)| blocks), Some(SLOTS + 100));
+    // The same blocks, told by a command.
+    pool.flush();
+    assert_eq!(crossed(&mut pool), None, "told before");
+}
+
 #[test]
 fn it_comes_again_only_after_a_clear_fall() {
     let mut pool = pool(500);

@@ -29,6 +29,7 @@ fn pool() -> Pool {
 fn violation_of(corruption: Corruption) -> Violation {
     match corruption {
         Corruption::StrayMark => Violation::MemberSet { member: MEMBERS[0] },
+        Corruption::StrayOmission => Violation::Omissions,
         Corruption::EmptyMember => Violation::Refcounts,
         Corruption::DoubleOwner => Violation::Edges,
         Corruption::Digest | Corruption::UnmarkedBucket => Violation::Published,

@@ -3,11 +3,12 @@
 use ckf_consumer::{Failure, Handled, SessionState};
 use ckf_core::Format;
 use ckf_producer::{
-    Due, IgnoredRequest, LeaseEnd, Member, Producer, ProducerEvent, Request, SubscriberId,
+    Due, GrowError, IgnoredRequest, LeaseEnd, Member, Producer, ProducerEvent, Request, SealError,
+    SubscriberId,
 };
 use ckf_protocol::{
     ConsumerId, Epoch, Kind, Lane, Millis, ProducerExpectation, RejectReason, RetireReason,
-    Subscribe, Unsubscribe, VersionRange,
+    Sequence, Subscribe, Unsubscribe, VersionRange,
 };
 use ckf_testkit::rng::Rng;
 use ckf_testkit::scenario::*;
@@ -316,4 +317,72 @@ fn a_grown_table_sends_every_subscriber_for_a_fresh_snapshot() {
     }
     let session = reader(&mut producer, 9, 500);
     assert_eq!(session.position().map(|(identity, _)| identity.layout.get()), Some(2));
+}
+
+/// A manifest that is ahead of the growth, and one that is behind it: neither reader is served with
+/// words of another format than its own, and each is served as soon as the formats agree.
+#[test]
+fn a_manifest_of_another_format_is_refused_until_the_pool_has_grown_to_it() {
+    let (old, new) = (format(100), format(200));
+    let mut producer = producer(DC, 1, old, small_publish(64));
+    producer.store(MEMBER, &hashes(0..100));
+    producer.publish(at(0)).unwrap();
+    let mut ahead = session(1, 0, new, quick_session());
+    assign(&mut ahead, DC, 0);
+    let fates = exchange(&mut producer, link(1), &mut ahead, 0);
+    assert_eq!(fates, [Handled::Rejected(RejectReason::FormatMismatch { theirs: old })]);
+    assert_eq!(producer.lease(link(1)), None);
+
+    producer.store(MEMBER, &hashes(100..120));
+    producer.grow(new).unwrap();
+    let (due, _) = ahead.poll_timeout().expect("a back-off");
+    ahead.handle_timeout(due);
+    exchange(&mut producer, link(1), &mut ahead, due.as_millis());
+    assert!(converged(&producer, &ahead), "pending changes are part of the new layout");
+
+    let mut behind = session(2, 0, old, quick_session());
+    assign(&mut behind, DC, 0);
+    let fates = exchange(&mut producer, link(2), &mut behind, due.as_millis());
+    assert_eq!(fates, [Handled::Rejected(RejectReason::FormatMismatch { theirs: new })]);
+    assert_ne!(behind.state(), SessionState::Ready);
+    // Growth back is another layout: who was served has to start anew, who was refused is served.
+    producer.grow(old).unwrap();
+    let fates = exchange(&mut producer, link(1), &mut ahead, due.as_millis());
+    assert_eq!(fates, [Handled::Retired(Failure::ByProducer(RetireReason::LayoutChanged))]);
+    let (due, _) = behind.poll_timeout().expect("a back-off");
+    behind.handle_timeout(due);
+    exchange(&mut producer, link(2), &mut behind, due.as_millis());
+    assert!(converged(&producer, &behind));
+    assert_eq!(behind.position().map(|(identity, _)| identity.layout.get()), Some(3));
+}
+
+/// The last batch numbers are used, snapshots and deltas alike; after them nothing wraps: the stream
+/// ends, for readers too, and neither a batch nor a layout comes of what is still pending.
+#[test]
+fn publication_numbers_are_used_up_to_the_last_and_never_wrap() {
+    let mut producer = producer(DC, 1, format(100), small_publish(64));
+    producer.pool_mut().wind_to(Sequence::new(u64::MAX - 3));
+    producer.store(MEMBER, &hashes(0..50));
+    assert_eq!(producer.publish(at(0)).unwrap(), Some(Sequence::new(u64::MAX - 2)));
+    let mut session = reader(&mut producer, 1, 1);
+    for (step, left) in (0u64..2).zip([1, 0]) {
+        producer.store(MEMBER, &hashes(100 + step..101 + step));
+        let last = Sequence::new(u64::MAX - left);
+        assert_eq!(producer.publish(at(2 + step)).unwrap(), Some(last));
+        exchange(&mut producer, link(1), &mut session, 2 + step);
+        assert!(converged(&producer, &session));
+        assert_eq!(session.position().map(|(_, sequence)| sequence), Some(last));
+    }
+    assert_eq!(producer.publish(at(5)).unwrap(), None, "nothing to say needs no number");
+
+    producer.store(MEMBER, &hashes(200..210));
+    let (stats, digest) = (producer.pool().stats(), producer.pool().digest());
+    assert_eq!(producer.publish(at(6)), Err(SealError::SequenceExhausted));
+    assert_eq!(producer.grow(format(200)), Err(GrowError::NumbersExhausted));
+    assert_eq!((producer.pool().stats(), producer.pool().digest()), (stats, digest));
+    assert_eq!(producer.pool().sequence(), Sequence::new(u64::MAX));
+    assert_eq!(producer.check(), Ok(()));
+    let fates = exchange(&mut producer, link(1), &mut session, 7);
+    assert_eq!(fates, [Handled::Retired(Failure::ByProducer(RetireReason::Fenced))]);
+    assert_ne!(session.state(), SessionState::Ready);
 }

@@ -21,7 +21,7 @@ pub(crate) use counts::{CLASSES, Counts};
 pub(crate) use line::{LINE_SLOTS, MarkLine};
 pub use scramble::HashSeeds;
 pub(crate) use scramble::{Key, Scramble};
-pub(crate) use set::{Cursor, Held, Set};
+pub(crate) use set::{Cursor, Held, Room, Set};
 
 /// Who owns what: the exact state of a pool.
 #[derive(Clone, Debug)]
@@ -213,6 +213,18 @@ impl Ownership {
     #[inline]
     pub(crate) fn touch(&self, at: OwnerId, key: Key) -> u64 {
         self.blocks(at).touch(key)
+    }
+
+    /// Room for the block in the member's set, if it need not grow.
+    #[inline]
+    pub(crate) fn room(&self, at: OwnerId, key: Key) -> Option<Room> {
+        self.blocks(at).room(key)
+    }
+
+    /// Puts a block that is known not to be in the member's set into it.
+    #[inline]
+    pub(crate) fn gain_new(&mut self, at: OwnerId, room: Room, key: Key) {
+        self.blocks_mut(at).add_new(room, key, 1);
     }
 
     /// Puts the block into the member's set; returns whether it was not in it.

@@ -14,6 +14,9 @@ use crate::budget::Budget;
 pub(super) struct Segment<L> {
     lines: Vec<L>,
     len: u32,
+    /// Keys that the lines take before they must be more: six slots in seven, so that most keys
+    /// find room in their home lines.
+    limit: u32,
 }
 
 /// Where a key lies within a segment.
@@ -48,7 +51,7 @@ fn after(at: usize, lines: usize) -> usize {
 
 impl<L: Line> Segment<L> {
     pub(super) const fn new() -> Self {
-        Self { lines: Vec::new(), len: 0 }
+        Self { lines: Vec::new(), len: 0, limit: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -97,11 +100,17 @@ impl<L: Line> Segment<L> {
         None
     }
 
-    /// Whether one more key fits without growing: at most six slots in seven are taken, so that
-    /// most keys find room in their home lines.
+    /// Whether one more key fits without growing.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
-        self.len() * 7 < self.lines.len() * L::SLOTS * 6
+        self.len < self.limit
+    }
+
+    /// Stores a key that is not here, where there is [room](Self::has_room) for it.
+    #[inline]
+    pub(super) fn add_new(&mut self, key: Key, count: u16) {
+        insert_in(&mut self.lines, key, count);
+        self.len += 1;
     }
 
     /// Stores a key, unless it is here.
@@ -131,8 +140,7 @@ impl<L: Line> Segment<L> {
         if !self.has_room() {
             return Added::NoRoom;
         }
-        insert_in(&mut self.lines, key, count);
-        self.len += 1;
+        self.add_new(key, count);
         Added::New
     }
 
@@ -174,6 +182,7 @@ impl<L: Line> Segment<L> {
             }
         }
         budget.release(core::mem::replace(&mut self.lines, fresh));
+        self.limit = limit::<L>(lines);
         Ok(())
     }
 
@@ -212,7 +221,8 @@ impl<L: Line> Segment<L> {
             strangers = passed;
         }
         self.len -= moved;
-        Ok(Self { lines: upper, len: moved })
+        let limit = limit::<L>(upper.len());
+        Ok(Self { lines: upper, len: moved, limit })
     }
 
     /// Moves keys that are not in their home line, `away` in line `at`, to where they belong.
@@ -259,6 +269,11 @@ impl<L: Line> Segment<L> {
         }
         len == self.len()
     }
+}
+
+/// Keys that so many lines take.
+fn limit<L: Line>(lines: usize) -> u32 {
+    (lines * L::SLOTS * 6).div_ceil(7) as u32
 }
 
 fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, AllocationError> {

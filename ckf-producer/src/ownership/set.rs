@@ -48,6 +48,10 @@ pub(crate) struct Place {
     spot: Spot,
 }
 
+/// A segment with room for a certain hash. Valid until the set changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room(usize);
+
 /// Position of a walk over all lines of a set.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
@@ -108,6 +112,23 @@ impl<L: Line> Set<L> {
     #[inline]
     pub(crate) fn set_count(&mut self, place: Place, count: u16) {
         self.segments[place.segment as usize].set_count(place.spot, count);
+    }
+
+    /// The room for a hash, if there is any without growth. Looks at no line.
+    #[inline]
+    pub(crate) fn room(&self, key: Key) -> Option<Room> {
+        if self.len >= self.segments.len() as u64 * Self::SEGMENT_KEYS {
+            return None;
+        }
+        let segment = self.segment_of(key);
+        self.segments[segment].has_room().then_some(Room(segment))
+    }
+
+    /// Stores a hash that is known not to be in the set, with a count other than 0.
+    #[inline]
+    pub(crate) fn add_new(&mut self, room: Room, key: Key, count: u16) {
+        self.segments[room.0].add_new(key, count);
+        self.len += 1;
     }
 
     /// Stores a hash with a count other than 0, unless it is in the set; returns whether it was
@@ -180,10 +201,10 @@ impl<L: Line> Set<L> {
         if segment.has_room() {
             return Ok(());
         }
-        // A first segment, or one that shrank, doubles until it is as large as its place demands.
-        // Beyond that it takes chance to need more.
+        // A first segment, or one that shrank, grows fourfold until it is as large as its place
+        // demands. Beyond that it takes chance to need more.
         let lines = segment.lines().len();
-        let more = if lines < SEGMENT_LINES { lines.max(1) } else { lines / 8 };
+        let more = if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
         segment.rebuild(lines + more, budget)
     }
 
@@ -429,6 +450,12 @@ mod tests {
             let place = set.find(key);
             assert_eq!(place.map(|place| set.count(place)), oracle.get(&number).copied());
             match (place, op) {
+                (None, 0..=1) => {
+                    if let Some(room) = set.room(key) {
+                        set.add_new(room, key, count);
+                        oracle.insert(number, count);
+                    }
+                }
                 (_, 0..=3) => {
                     assert_eq!(set.add(key, count, &mut budget), Ok(place.is_none()));
                     oracle.entry(number).or_insert(count);

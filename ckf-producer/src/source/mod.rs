@@ -122,9 +122,10 @@ pub use filter::PlaceStats;
 pub use front::{BlockChange, BlockChanges, Direct, Front, SourceEvent};
 pub use ids::{EventId, RequestId, SourceGeneration};
 pub use output::{
-    Doubt, Handled, RequestKind, SourceNotice, SourceRequest, SourceStats, StreamState, WakeReason,
+    Doubt, Handled, RequestKind, SourceNotice, SourceRequest, SourceStats, SourcesError,
+    SourcesNotice, StreamState, WakeReason,
 };
-pub use pool::{PoolSources, SourcesError, SourcesNotice};
+pub use pool::PoolSources;
 pub use readiness::{Readiness, ReadyReason, ReadyRule};
 pub use stream::{FullState, SourceStream};
 pub use translator::{Translator, TranslatorConfig, TranslatorStats};

@@ -1,8 +1,9 @@
-//! What a source stream tells its host: questions, notices, counters.
+//! What source streams tell their host: questions, notices, errors, counters.
 
 use alloc::collections::VecDeque;
 
 use ckf_core::BlockHash;
+use thiserror::Error;
 
 use super::ids::{EventId, RequestId, SourceGeneration};
 use crate::command::Command;
@@ -289,4 +290,37 @@ fn command_bytes(command: &Command) -> u64 {
         _ => 0,
     };
     (size_of::<Command>() + hashes * 8) as u64
+}
+
+/// Why something for a member was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SourcesError {
+    /// There are as many members as there can be.
+    #[error("no room for another member beside {max_members}")]
+    TooManyMembers {
+        /// The limit.
+        max_members: usize,
+    },
+    /// Nobody announced this member, and discovery is off.
+    #[error("unknown member {member}")]
+    UnknownMember {
+        /// The member.
+        member: Member,
+    },
+}
+
+/// Something that happened to a pool's sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SourcesNotice {
+    /// Something happened to a member's stream.
+    Stream {
+        /// The member.
+        member: Member,
+        /// What happened.
+        notice: SourceNotice,
+    },
+    /// The pool became ready; [`PoolSources::readiness`](super::PoolSources::readiness) tells why.
+    Ready,
 }

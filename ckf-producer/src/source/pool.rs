@@ -3,50 +3,16 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use ckf_protocol::Instant;
-use thiserror::Error;
 
 use super::config::PoolSourcesConfig;
 use super::departed::Departed;
 use super::front::Front;
 use super::ids::{EventId, RequestId, SourceGeneration};
-use super::output::{Handled, SourceNotice, SourceRequest, SourceStats, WakeReason};
+use super::output::{Handled, SourceRequest, SourceStats, SourcesError, SourcesNotice, WakeReason};
 use super::readiness::{Gate, Readiness};
 use super::stream::{FullState, SourceStream};
 use crate::command::Command;
 use crate::member::{Member, WorkerId};
-
-/// Why something for a member was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum SourcesError {
-    /// There are as many members as there can be.
-    #[error("no room for another member beside {max_members}")]
-    TooManyMembers {
-        /// The limit.
-        max_members: usize,
-    },
-    /// Nobody announced this member, and discovery is off.
-    #[error("unknown member {member}")]
-    UnknownMember {
-        /// The member.
-        member: Member,
-    },
-}
-
-/// Something that happened to a pool's sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SourcesNotice {
-    /// Something happened to a member's stream.
-    Stream {
-        /// The member.
-        member: Member,
-        /// What happened.
-        notice: SourceNotice,
-    },
-    /// The pool became ready; [`PoolSources::readiness`] tells why.
-    Ready,
-}
 
 #[derive(Clone, Debug)]
 struct Slot<F: Front> {
