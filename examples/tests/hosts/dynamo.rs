@@ -150,6 +150,14 @@ async fn readiness_and_load_of_a_pool_are_followed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(to().await.is_null(), closed, "{state:?}");
+        // Nothing else is wrong with the request; the endpoint is nowhere.
+        let mut client = crate::fake::Wire::to(listen).await;
+        let body = r#"{"prompt":[1,2,3]}"#;
+        let head = "connection: close\r\n";
+        client.say(&crate::fake::request("POST", "/v1/completions", head, body)).await;
+        let (status, error) = crate::fake::parsed(&client.rest().await);
+        let told = if closed { (503, "no_data_center") } else { (502, "no_endpoint") };
+        assert_eq!((status, error["error"]["code"].as_str()), (told.0, Some(told.1)));
     }
 }
 
