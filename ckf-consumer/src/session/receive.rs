@@ -141,10 +141,13 @@ impl<S: LaneStore> LaneSession<S> {
             return Verdict::Duplicate;
         };
         let Some(first) = format.bucket(chunk.first()) else { return Verdict::Duplicate };
-        let digest = chunk.images().fold(stream.digest(), |digest, (bucket, image)| {
-            digest.replaced(bucket, BucketImage::EMPTY, image)
+        // In one pass: what is stored is waited for while the next image is read and mixed.
+        let mut digest = stream.digest();
+        let images = chunk.images().map(|(bucket, image)| {
+            digest = digest.replaced(bucket, BucketImage::EMPTY, image);
+            image
         });
-        self.store.store_run(first, chunk.images().map(|(_, image)| image));
+        self.store.store_run(first, images);
         stream.chunk_stored(chunk.first() + chunk.len() as u32, digest);
         *deadline = self.now.saturating_add(self.config.times().snapshot_progress);
         self.stats.chunks += 1;
