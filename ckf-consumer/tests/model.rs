@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_is_its_requests_one_by_one(
+    fn a_batch_keeps_the_promises_of_its_requests(
         lanes in prop::collection::vec(holding(), 1..=20),
         lens in prop::collection::vec(0..300usize, 0..20),
     ) {
@@ -142,10 +142,19 @@ proptest! {
         for backend in backends() {
             let known = Known::new(format, words.clone(), backend);
             let mut answers = Vec::new();
-            for handle in [known.query.clone(), known.jump(1), known.jump(4)] {
-                handle.find_prefix_batch(&prefixes, &mut answers);
-                let single: Vec<_> = prefixes.iter().map(|prefix| handle.find_prefix(prefix)).collect();
-                prop_assert_eq!(&answers, &single);
+            known.query.find_prefix_batch(&prefixes, &mut answers);
+            let single: Vec<_> =
+                prefixes.iter().map(|prefix| known.query.find_prefix(prefix)).collect();
+            prop_assert_eq!(&answers, &single);
+            for window in [1, 4] {
+                known.jump(window).find_prefix_batch(&prefixes, &mut answers);
+                prop_assert_eq!(answers.len(), prefixes.len());
+                for (answer, prefix) in answers.iter().zip(&prefixes) {
+                    prop_assert_eq!((answer.asked(), answer.ready()), (prefix.len(), known.ready()));
+                    for (lane, _, depth) in answer.iter() {
+                        known.check_jump(lane.to_usize(), prefix, window, depth);
+                    }
+                }
             }
         }
     }

@@ -4,11 +4,14 @@
 //! the width of a row and the backend of the row scan, and write depths into plain arrays; what is
 //! captured before and checked after is the business of [`query`](crate::query).
 
+mod gaps;
 mod jump;
+mod many;
 mod rolled;
 mod walk;
 
-pub(crate) use jump::{GROUP, Jump};
+pub(crate) use jump::Jump;
+pub(crate) use many::GROUP;
 pub(crate) use walk::walk;
 
 use ckf_protocol::Lane;

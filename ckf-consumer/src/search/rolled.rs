@@ -7,7 +7,8 @@
 
 use ckf_core::{Addresser, BlockHash, LocalHash, sequence::roll};
 
-use super::jump::{Along, Gaps, Jump};
+use super::gaps::{Along, Gaps};
+use super::jump::Jump;
 use super::{Depths, lanes_of};
 use crate::lanes::Scan;
 use crate::row::Spot;
@@ -42,7 +43,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     pub(crate) fn search_local(&self, locals: &[LocalHash], lanes: u64, depths: &mut Depths) {
         let mut hashes = [BlockHash::new(0); RUN + 1];
         let mut looks = [(0, Spot::default()); LAG];
-        let mut gaps = Gaps::<8>::NONE;
+        let mut gaps = Gaps::<8, 8>::NONE;
         let (mut alive, mut base, mut parent) = (lanes, 0, None);
         for blocks in locals.chunks(RUN) {
             let entered = alive;
@@ -98,7 +99,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         mut at: Progress,
         along: &Along<'_, 1>,
         looks: &Looks,
-        gaps: &mut Gaps<8>,
+        gaps: &mut Gaps<8, 8>,
         depths: &mut Depths,
     ) -> Progress {
         let (position, spot) = looks[at.taken % LAG];

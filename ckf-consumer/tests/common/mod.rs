@@ -1,6 +1,8 @@
 //! A table that is also known word by word.
 
-use ckf_consumer::{Backend, Consumer, ConsumerConfig, LaneWriter, QueryHandle, SearchMode};
+use ckf_consumer::{
+    Backend, Consumer, ConsumerConfig, LaneMask, LaneWriter, QueryHandle, SearchMode,
+};
 use ckf_core::{BlockHash, BucketImage, Format};
 use ckf_protocol::{
     DcId, IdentityHalf, IdentitySource, IndexerDomainId, Instant, Manifest, Sequence,
@@ -64,6 +66,11 @@ impl Known {
         !prefix[depth..].iter().any(|&hash| self.holds(lane, hash))
     }
 
+    /// The lanes that are asked.
+    pub(crate) fn ready(&self) -> LaneMask {
+        self.query.find_prefix(&[]).ready()
+    }
+
     /// This table's handle in a jump mode.
     pub(crate) fn jump(&self, window: u32) -> QueryHandle {
         self.query.clone().with_mode(SearchMode::Jump { window })
@@ -93,7 +100,7 @@ impl Known {
     }
 
     /// What the documentation of [`SearchMode::Jump`] promises.
-    fn check_jump(&self, lane: usize, prefix: &[BlockHash], window: u32, depth: u32) {
+    pub(crate) fn check_jump(&self, lane: usize, prefix: &[BlockHash], window: u32, depth: u32) {
         let exact = self.depth(lane, prefix);
         let at = depth as usize;
         assert!(at <= prefix.len());
