@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tonic::{Code, Status};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::player::{Player, recording, router};
-use crate::support::{ENGINE, Process, RELAY, Watch, args, http, local, ports, shared};
+use crate::player::{Player, Recording, recording, router};
+use crate::support::{ENGINE, Process, RELAY, ROUTER, Watch, args, http, local, ports, shared};
 
 /// The prompts of the recorded queries, with the depths that Dynamo found.
 fn queries(about: &Value) -> Vec<(Vec<u32>, u64)> {
@@ -32,8 +32,8 @@ fn queries(about: &Value) -> Vec<(Vec<u32>, u64)> {
     about["queries"].as_array().unwrap().iter().map(prompt).collect()
 }
 
-/// A consumer of one lane, which has asked for a lease of the recorded pool.
-fn consumer(producer: &proto::ProducerIdentity) -> (QueryHandle, LaneSession, Importer) {
+/// A consumer of one lane, which has asked for a lease of this producer's pool.
+pub(crate) fn consumer(producer: &proto::ProducerIdentity) -> (QueryHandle, LaneSession, Importer) {
     let identity = identity(producer).unwrap();
     let dc = identity.pool.dc;
     let manifest = Manifest::builder(identity.pool.domain, identity.format).dc(dc).build().unwrap();
@@ -158,6 +158,52 @@ async fn readiness_and_load_of_a_pool_are_followed() {
         let (status, error) = crate::fake::parsed(&client.rest().await);
         let told = if closed { (503, "no_data_center") } else { (502, "no_endpoint") };
         assert_eq!((status, error["error"]["code"].as_str()), (told.0, Some(told.1)));
+    }
+}
+
+/// Of two pools that hold the same, the one whose caches are less full gets the request.
+#[tokio::test]
+async fn the_load_that_relays_tell_is_weighed() {
+    let Some(recording) = recording() else { return };
+    let pool = identity(recording.subscribe.expected_producer.as_ref().unwrap()).unwrap().pool;
+    let dcs = [pool.dc.get(), pool.dc.get() + 1];
+    let [listen, admin] = ports();
+    let mut line = format!(
+        "--protocol dynamo --model meta/llama --listen {} --admin {}",
+        local(listen),
+        local(admin)
+    );
+    let mut players = Vec::new();
+    for (dc, engine) in dcs.into_iter().zip(1..) {
+        let mut load = recording.load.last().unwrap().clone();
+        let entry = &mut load.pools[0];
+        entry.producer.as_mut().unwrap().pool_id.as_mut().unwrap().dc_id = dc;
+        (entry.kv_observed_ranks, entry.total_kv_blocks) = (entry.kv_expected_ranks, 1000);
+        entry.kv_used_blocks = 500;
+        let player = Player::new(Recording { load: vec![load], ..recording.clone() });
+        let (relay, engine) = (http(player.serve().await, ""), http(engine, ""));
+        line += &format!(" --dc id={dc},relay={relay},endpoint={engine}");
+        players.push(player);
+    }
+    let _router = Process::start("router", ROUTER, &args(&line));
+    let watch = Watch::new();
+    watch.until(admin, "ckf_dc_kv_used_blocks", &[], 1000.0).await;
+    let to = async || {
+        let answer = watch.post(listen, "/v1/route", &json!({ "prompt": [1, 2, 3] })).await;
+        answer.unwrap()["to"]["dc"].clone()
+    };
+    assert_eq!(to().await, dcs[0], "equal ones in the order given");
+    for (full, other) in [(0, 1), (1, 0), (0, 1)] {
+        for (at, used) in [(full, 900), (other, 100)] {
+            players[at].tell_load(used);
+        }
+        for _ in 0..200 {
+            if to().await == dcs[other] {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(to().await, dcs[other]);
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use ckf_core::EngineBlockId;
 use ckf_examples::hosts::engine::wire::BatchWriter;
 use ckf_examples::hosts::source::zmtp::{Connection, Role};
-use tokio::net::TcpListener;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 
@@ -52,7 +53,11 @@ impl Publisher {
         let mut batch = BatchWriter::new(1);
         let tokens: Vec<u32> = (0..16).map(|token| block * 1000 + token).collect();
         batch.stored([EngineBlockId::new(u64::from(block) + 1)].into_iter(), None, &tokens, 16);
-        let told = self.live.send((number, batch.finish(0)));
+        self.send(number, batch.finish(0));
+    }
+
+    fn send(&self, number: u64, payload: Vec<u8>) {
+        let told = self.live.send((number, payload));
         assert_eq!(told.ok(), Some(1), "one relay listens");
     }
 
@@ -267,4 +272,49 @@ async fn a_fast_restart_with_fitting_numbers_is_noticed() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("blocks of the former life are still there");
+}
+
+/// A payload that is no batch is no sign of life, uses its number up, and so leaves a gap.
+#[tokio::test]
+async fn garbage_is_no_sign_of_life_and_leaves_a_gap() {
+    let (publisher, trial) = three_blocks("").await;
+    for number in 3..18 {
+        publisher.send(number, vec![0xC1; 20]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    trial.until("garbage", 15.0).await;
+    let (watch, admin) = (&trial.site.watch, trial.site.relay_admin);
+    assert!(watch.metric(admin, "ckf_source_silent_seconds", &[]).await >= 1.4);
+    publisher.publish(18, 40);
+    trial.until_blocks(1.0).await;
+    assert!(watch.metric(admin, "ckf_source_silent_seconds", &[]).await < 1.0);
+    assert_eq!(trial.count("restarts").await, 0.0);
+}
+
+/// The simulator, too, bounds what it takes on: connections, and what one of them may say.
+#[tokio::test]
+async fn a_simulated_engine_bounds_its_sockets() {
+    let engine = Engine::new();
+    let _process = engine.start().await;
+    let (events, replay) = engine.sockets();
+    let mut held = Vec::new();
+    for _ in 0..80 {
+        held.push(TcpStream::connect(local(events)).await.unwrap());
+    }
+    // Each of those that are taken on hears a greeting, the others the end.
+    let mut greeted = 0;
+    for stream in &mut held {
+        let mut greeting = [0; 64];
+        let read = tokio::time::timeout(Duration::from_secs(5), stream.read(&mut greeting));
+        greeted += usize::from(read.await.unwrap().is_ok_and(|len| len > 0));
+    }
+    assert_eq!(greeted, 64);
+
+    let question = [&b""[..], &[0; 8]];
+    for (question, is_heard) in [(question, true), ([b"", &[0; 5000]], false)] {
+        let mut peer = Connection::open(&local(replay), Role::Dealer).await.unwrap();
+        peer.send(&question).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(5), peer.receive()).await;
+        assert_eq!(answer.expect("an answer or the end").is_ok(), is_heard);
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use ckf_consumer::{Consumer, ConsumerConfig, LaneSession, QueryHandle};
+use ckf_consumer::{LaneSession, QueryHandle};
 use ckf_core::{BlockHash, Format};
 use ckf_examples::hosts::dynamo::cbi1::{self, Content, Filter, Payload};
 use ckf_examples::hosts::dynamo::export::{Exporter, Step};
@@ -14,10 +14,9 @@ use ckf_examples::hosts::dynamo::{MARKER, PROTOCOL_VERSION, to_identity};
 use ckf_examples::hosts::identity::PoolNames;
 use ckf_examples::hosts::proto::dynamo as proto;
 use ckf_producer::{HashSeeds, Member, PoolConfig, Producer, PublishConfig, SubscriberId};
-use ckf_protocol::{
-    ConsumerId, Epoch, Incarnation, Instant, LayoutGeneration, Limits, Manifest, Message, PoolId,
-    ProducerIdentity, decode,
-};
+use ckf_protocol::{Incarnation, Instant, LayoutGeneration, ProducerIdentity};
+
+use crate::dynamo::consumer;
 
 const RECORD: &str = include_str!("interop.txt");
 const NOW: Instant = Instant::ZERO;
@@ -95,22 +94,6 @@ impl Recording {
     }
 }
 
-/// A lane of ours that follows a Dynamo relay's updates.
-fn lane(identity: &ProducerIdentity) -> (QueryHandle, LaneSession, Importer) {
-    let PoolId { domain, dc } = identity.pool;
-    let manifest = Manifest::builder(domain, identity.format).dc(dc).build().unwrap();
-    let (query, mut sessions) =
-        Consumer::new(&manifest, ConsumerConfig::default(), ConsumerId::new(1)).unwrap();
-    let mut session = sessions.remove(0);
-    session.assign(dc, Epoch::new(1), NOW).unwrap();
-    let frame = session.poll_transmit().expect("a subscription");
-    let Ok(Message::Subscribe(subscribe)) = decode(&frame, &Limits::default()) else {
-        panic!("{frame:?}")
-    };
-    let producer = to_identity(identity).expect("a format that Dynamo has");
-    (query, session, Importer::new(&subscribe, producer).unwrap())
-}
-
 fn hear(importer: &mut Importer, session: &mut LaneSession, update: &proto::FilterUpdate) {
     for frame in importer.handle(update).unwrap() {
         let _ = session.handle_frame(&frame, NOW);
@@ -123,13 +106,14 @@ fn hear(importer: &mut Importer, session: &mut LaneSession, update: &proto::Filt
 fn batches_of_dynamos_producer_give_its_consumers_depths() {
     let recording = Recording::read();
     let identity = recording.identity();
-    let (query, mut session, mut importer) = lane(&identity);
+    let producer = to_identity(&identity).expect("a format that Dynamo has");
+    let (query, mut session, mut importer) = consumer(&producer);
     let buckets = u64::from(identity.format.bucket_count());
     let filter = Filter { seed: identity.format.seed(), buckets, dc: identity.pool.dc.get() };
     let update =
         |kind: proto::FilterUpdateKind, base, sequence, payload: Vec<u8>| proto::FilterUpdate {
             protocol_version: PROTOCOL_VERSION,
-            producer: to_identity(&identity),
+            producer: Some(producer.clone()),
             base_sequence: base,
             sequence,
             kind: kind.into(),
@@ -168,7 +152,8 @@ fn batches_of_dynamos_producer_give_its_consumers_depths() {
 fn our_updates_are_those_that_dynamos_consumer_was_fed() {
     let recording = Recording::read();
     let identity = recording.identity();
-    let (query, mut session, mut importer) = lane(&identity);
+    let producer = to_identity(&identity).expect("a format that Dynamo has");
+    let (query, mut session, mut importer) = consumer(&producer);
     let config = PoolConfig::new(recording.format, HashSeeds::new([1, 2, 3, 2]));
     let publish = PublishConfig::default();
     let mut producer = Producer::new(config, publish, identity.pool, identity.incarnation).unwrap();

@@ -82,6 +82,13 @@ impl Player {
         }
     }
 
+    /// Another load, to those who follow it as well.
+    pub(crate) fn tell_load(&self, used: u64) {
+        self.recording.send_modify(|recording| {
+            recording.load.last_mut().unwrap().pools[0].kv_used_blocks = used;
+        });
+    }
+
     fn now(&self) -> Recording {
         self.recording.borrow().clone()
     }
@@ -155,7 +162,10 @@ impl proto::kv_event_relay_server::KvEventRelay for Player {
         &self,
         _: Request<proto::SubscribeKvPoolLoadRequest>,
     ) -> Result<Response<Self::SubscribeKvPoolLoadStream>, Status> {
-        Ok(play(self.now().load))
+        let later = WatchStream::from_changes(self.recording.subscribe());
+        let later = later.filter_map(|recording| recording.load.last().cloned());
+        let updates = tokio_stream::iter(self.now().load).chain(later);
+        Ok(Response::new(Box::pin(updates.map(Ok))))
     }
 }
 

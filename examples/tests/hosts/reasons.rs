@@ -71,21 +71,7 @@ fn dc_of(recording: &Recording) -> u64 {
 #[tokio::test]
 async fn every_reason_of_a_relay_is_counted_and_heeded() {
     let Some(recording) = recording() else { return };
-    use Reason::*;
-    let reasons = [
-        ContractMismatch,
-        InvalidRequest,
-        UnsupportedFeature,
-        PoolNotFound,
-        ProducerChanged,
-        ResourceLimit,
-        SubscriberLagged,
-        SnapshotProgressTimeout,
-        PublicationUnavailable,
-        InvalidPublication,
-        Internal,
-    ];
-    let statuses = reasons.map(|reason| reason.status()).into_iter();
+    let statuses = Reason::all().map(Reason::status);
     // Without a reason, the code decides.
     let statuses = statuses.chain([Status::unavailable("x"), Status::invalid_argument("x")]);
     let watch = Watch::new();

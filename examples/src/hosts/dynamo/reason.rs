@@ -62,6 +62,11 @@ const TABLE: [(Reason, Code, &str); 11] = [
 ];
 
 impl Reason {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|(reason, ..)| *reason)
+    }
+
     /// The reason that a status carries; `None` where it is missing or unknown.
     pub fn of(status: &Status) -> Option<Self> {
         let name = status.metadata().get(TRAILER)?.to_str().ok()?.strip_prefix(PREFIX)?;

@@ -64,6 +64,11 @@ impl Life {
         }
     }
 
+    /// A batch came that cannot be read: what it said is missing.
+    pub fn unreadable(&mut self, number: u64) {
+        self.after_gap = number.checked_add(1);
+    }
+
     /// The event as of which a member whose engine cannot be asked starts from nothing: the one before
     /// the batches that came without a gap, or else the newest.
     pub fn start_over(&mut self) -> Option<EventId> {
@@ -154,6 +159,10 @@ mod tests {
         assert_eq!(life.start_over(), Some(EventId::new(58)), "that gap is dealt with");
         life.live(60, b"c");
         assert_eq!(life.start_over(), Some(EventId::new(59)));
+        life.live(61, b"?");
+        life.unreadable(61);
+        life.live(62, b"d");
+        assert_eq!(life.start_over(), Some(EventId::new(61)), "what could be read counts");
         let mut whole = Life::new(1);
         (0..5).for_each(|number| assert!(!whole.live(number, b"")));
         assert_eq!(whole.start_over(), Some(EventId::new(4)));

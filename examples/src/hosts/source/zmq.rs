@@ -180,11 +180,14 @@ impl Watcher {
         self.tell_batch(number, &payload).await
     }
 
-    async fn tell_batch(&self, number: u64, payload: &[u8]) -> Result<(), Over> {
+    async fn tell_batch(&mut self, number: u64, payload: &[u8]) -> Result<(), Over> {
         let room = self.make_room(payload.len()).await;
         match self.decode(payload) {
             Some(events) => self.send(SourceNews::Batch(EventId::new(number), events), room).await,
-            None => Ok(()),
+            None => {
+                self.life.unreadable(number);
+                Ok(())
+            }
         }
     }
 
