@@ -1,6 +1,6 @@
 //! Runs one piece of work a fixed number of times, for an instruction counter to watch.
 //!
-//! `instructions lookup|store|delta COUNT`. The work is prepared outside of the functions named
+//! `instructions lookup|jump|batch|store|delta`. The work is prepared outside of the functions named
 //! `counted_*`; `ci/instructions.sh` counts inside of them only.
 
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use ckf_benches::world::{NOW, World, frames};
 use ckf_benches::{hashes, pool};
-use ckf_consumer::{LaneSession, QueryHandle};
+use ckf_consumer::{LaneSession, Matches, QueryHandle, SearchMode};
 use ckf_core::BlockHash;
 use ckf_producer::{Member, Pool};
 
@@ -16,6 +16,18 @@ use ckf_producer::{Member, Pool};
 #[inline(never)]
 fn counted_lookup(query: &QueryHandle, request: &[BlockHash]) -> u32 {
     query.find_prefix(black_box(request)).best_depth().unwrap_or(0)
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn counted_jump(query: &QueryHandle, request: &[BlockHash], answer: &mut Matches) {
+    query.find_prefix_into(black_box(request), answer);
+}
+
+#[unsafe(no_mangle)]
+#[inline(never)]
+fn counted_batch(query: &QueryHandle, requests: &[&[BlockHash]], answers: &mut Vec<Matches>) {
+    query.find_prefix_batch(black_box(requests), answers);
 }
 
 #[unsafe(no_mangle)]
@@ -43,6 +55,27 @@ fn main() -> ExitCode {
                 black_box(counted_lookup(&world.query, &request));
             }
         }
+        "jump" => {
+            let world = World::new(16, 20_000);
+            let query = world.query.clone().with_mode(SearchMode::JUMP);
+            let mut answer = Matches::NONE;
+            for family in 0..100 {
+                let request = world.request(family, 67);
+                counted_jump(&query, &request, &mut answer);
+                black_box(&answer);
+            }
+        }
+        "batch" => {
+            let world = World::new(16, 20_000);
+            let query = world.query.clone().with_mode(SearchMode::JUMP);
+            let requests: Vec<_> = (0..8).map(|family| world.request(family, 67)).collect();
+            let requests: Vec<_> = requests.iter().map(Vec::as_slice).collect();
+            let mut answers = Vec::new();
+            for _ in 0..100 {
+                counted_batch(&query, &requests, &mut answers);
+                black_box(&answers);
+            }
+        }
         "store" => {
             let mut pool = pool(100_000, 600);
             for blocks in hashes(1, 50_000).chunks(128) {
@@ -65,7 +98,7 @@ fn main() -> ExitCode {
             }
         }
         _ => {
-            eprintln!("usage: instructions lookup|store|delta");
+            eprintln!("usage: instructions lookup|jump|batch|store|delta");
             return ExitCode::from(2);
         }
     }
