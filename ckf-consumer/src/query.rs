@@ -22,7 +22,8 @@ pub enum SearchMode {
     /// one that the lane's words do not hold, whatever they hold after it.
     #[default]
     Walk,
-    /// Looks at every eighth block or so, then at those between: about half the time of a walk.
+    /// Looks at few blocks, and between two of them only for lanes that hold the one and miss the
+    /// other: about half the time of a walk.
     ///
     /// Where a lane's pool holds blocks of the prefix only up to some depth, and none after it, the
     /// answer is that of a walk, but for false positives of the filter. A pool that has evicted
@@ -170,7 +171,7 @@ impl QueryHandle {
             let prefixes = array::from_fn(|i| group.get(i).map_or(&[][..], |prefix| clip(prefix)));
             self.run(Group { prefixes, window }, lanes, &mut depths);
             for ((answer, prefix), depths) in answers.iter_mut().zip(group).zip(&depths) {
-                answer.len = prefix.len();
+                answer.len = clip(prefix).len();
                 answer.depths = *depths;
                 self.table.read_dcs(&mut answer.dcs);
             }

@@ -227,7 +227,9 @@ impl Producer {
     /// without room for it loses its lease; the others do not notice.
     ///
     /// # Errors
-    /// [`SealError`]; then all leases end, since nothing will be published any more.
+    /// [`SealError`]; then all leases end and none is granted any more
+    /// ([`RejectReason::Fenced`](ckf_protocol::RejectReason::Fenced)), since nothing will be
+    /// published: the pool needs a new incarnation.
     pub fn publish(&mut self, now: Instant) -> Result<Option<Sequence>, SealError> {
         self.publisher.advance(now);
         let limits = self.publisher.limits(&self.pool);
@@ -237,7 +239,7 @@ impl Producer {
                 batch.sequence()
             })),
             Err(error) => {
-                self.publisher.retire_all(RetireReason::Fenced);
+                self.publisher.fall_silent();
                 Err(error)
             }
         }

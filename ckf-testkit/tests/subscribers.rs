@@ -7,7 +7,7 @@ use ckf_producer::{
     SubscriberId,
 };
 use ckf_protocol::{
-    ConsumerId, Epoch, Kind, Lane, Millis, ProducerExpectation, RejectReason, RetireReason,
+    ConsumerId, DcId, Epoch, Kind, Lane, Millis, ProducerExpectation, RejectReason, RetireReason,
     Sequence, Subscribe, Unsubscribe, VersionRange,
 };
 use ckf_testkit::rng::Rng;
@@ -385,4 +385,42 @@ fn publication_numbers_are_used_up_to_the_last_and_never_wrap() {
     let fates = exchange(&mut producer, link(1), &mut session, 7);
     assert_eq!(fates, [Handled::Retired(Failure::ByProducer(RetireReason::Fenced))]);
     assert_ne!(session.state(), SessionState::Ready);
+
+    // Nor is what was published last granted to anyone again.
+    let (due, _) = session.poll_timeout().expect("it backs off");
+    session.handle_timeout(due);
+    let fates = exchange(&mut producer, link(1), &mut session, due.as_millis());
+    assert_eq!(fates, [Handled::Rejected(RejectReason::Fenced)]);
+    assert_ne!(session.state(), SessionState::Ready);
+}
+
+/// Two leases wait to be given back: one that the lane held, one of an answer that came too late.
+#[test]
+fn every_lease_that_is_not_wanted_is_given_back() {
+    let mut former = producer(DC, 1, format(100), small_publish(64));
+    let mut late = producer(DC + 1, 1, format(100), small_publish(64));
+    let mut session = session(1, 0, format(100), quick_session());
+    assign(&mut session, DC + 1, 0);
+    while let Some(frame) = session.poll_transmit() {
+        let _fate = late.handle_frame(link(1), &frame, at(0));
+    }
+    let answer = late.poll_frame(link(1), at(0)).expect("a begin").to_bytes();
+
+    session.assign(DcId::new(DC), Epoch::new(50), at(0)).unwrap();
+    exchange(&mut former, link(1), &mut session, 0);
+    assert_eq!(session.state(), SessionState::Ready);
+    session.unassign(at(1));
+    assert!(matches!(session.handle_frame(&answer, at(1)), Handled::Ignored(_)));
+    while let Some(frame) = session.poll_transmit() {
+        for producer in [&mut former, &mut late] {
+            let _fate = producer.handle_frame(link(1), &frame, at(1));
+        }
+    }
+    assert_eq!((former.lease(link(1)), late.lease(link(1))), (None, None));
+
+    // The same one again and again is one.
+    for _ in 0..100 {
+        let _fate = session.handle_frame(&answer, at(2));
+    }
+    assert_eq!(std::iter::from_fn(|| session.poll_transmit()).count(), 1);
 }

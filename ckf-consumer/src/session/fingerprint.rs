@@ -9,7 +9,7 @@ impl<S: LaneStore + Hash> LaneSession<S> {
     /// Feeds everything but points in time, the back-off's length, counters and events.
     #[doc(hidden)]
     pub fn fingerprint(&self, state: &mut impl Hasher) {
-        (self.consumer, self.lane, self.epoch, self.give_back, self.state()).hash(state);
+        (self.consumer, self.lane, self.epoch, &self.give_back, self.state()).hash(state);
         self.store.hash(state);
         match &self.phase {
             Phase::Unassigned => {}

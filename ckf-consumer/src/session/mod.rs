@@ -49,8 +49,9 @@ pub use store::LaneStore;
 ///    [`handle_disconnected`](Self::handle_disconnected) of a lost connection.
 /// 5. Fetch [`poll_event`](Self::poll_event) until there is none, and go to 2.
 ///
-/// Any other order is safe: nothing has to be drained between calls, an early or repeated timeout
-/// does nothing, and a `now` that goes back counts as the latest one seen. Each call does a bounded
+/// Any other order is safe, but what waits for one producer must be sent before a pool of another is
+/// assigned: nothing else has to be drained between calls, an early or repeated timeout does
+/// nothing, and a `now` that goes back counts as the latest one seen. Each call does a bounded
 /// amount of work: at most that of one frame.
 ///
 /// ```
@@ -136,8 +137,8 @@ pub struct LaneSession<S = LaneWriter> {
     epoch: Option<Epoch>,
     phase: Phase,
     backoff: Backoff,
-    /// A lease that the producer should end.
-    give_back: Option<LeaseId>,
+    /// Leases that their producer should end, the oldest first.
+    give_back: VecDeque<LeaseId>,
     events: VecDeque<SessionEvent>,
     stats: SessionStats,
 }
@@ -184,6 +185,8 @@ pub enum AssignError {
 impl<S: LaneStore> LaneSession<S> {
     /// Events kept for a host that does not fetch them; the oldest give way.
     pub const MAX_EVENTS: usize = 64;
+    /// Leases kept to be given back.
+    const MAX_RETURNS: usize = 4;
 
     /// An unassigned session of one lane. `seed` decides the jitter of its back-off; give each
     /// session of each process another one. Consumers make their sessions themselves.
@@ -207,7 +210,7 @@ impl<S: LaneStore> LaneSession<S> {
             epoch: None,
             phase: Phase::Unassigned,
             backoff: Backoff::new(seed),
-            give_back: None,
+            give_back: VecDeque::new(),
             events: VecDeque::new(),
             stats: SessionStats::default(),
         }
@@ -307,10 +310,10 @@ impl<S: LaneStore> LaneSession<S> {
     /// nothing more comes. The lane is retired, and the session subscribes again after a back-off.
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.advance(now);
-        self.give_back = None;
+        self.give_back.clear();
         if !matches!(self.phase, Phase::Unassigned | Phase::BackingOff { .. }) {
             self.fail(Failure::Disconnected);
-            self.give_back = None;
+            self.give_back.clear();
         }
     }
 
@@ -328,10 +331,14 @@ impl<S: LaneStore> LaneSession<S> {
         }
     }
 
-    /// The next frame for the producer of the assigned pool. At most two wait at any time.
+    /// The next frame for the producer of the pool assigned last. What waits are at most four leases
+    /// to give back, of which the oldest gives way to more, and a subscription.
+    ///
+    /// Leases belong to the producer that granted them: before a pool of another one is assigned,
+    /// send what waits. A lease that was not given back ends when its producer's link closes.
     #[must_use]
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        if let Some(lease) = self.give_back.take() {
+        if let Some(lease) = self.give_back.pop_front() {
             return Some(Unsubscribe { lease }.to_frame().to_bytes());
         }
         let Phase::Subscribing { pool, epoch, sent: sent @ false, .. } = &mut self.phase else {
@@ -415,12 +422,24 @@ impl<S: LaneStore> LaneSession<S> {
         let was_ready = matches!(self.phase, Phase::Ready { .. });
         if let Phase::Installing { stream, .. } | Phase::Ready { stream, .. } = &self.phase {
             if !matches!(failure, Failure::ByProducer(_)) {
-                self.give_back = Some(stream.lease());
+                let lease = stream.lease();
+                self.return_lease(lease);
             }
             self.store.retire();
         }
         self.stats.failures.count(failure);
         self.tell(SessionEvent::Retired { failure, was_ready });
+    }
+
+    /// Keeps a lease to be given back.
+    fn return_lease(&mut self, lease: LeaseId) {
+        if self.give_back.contains(&lease) {
+            return;
+        }
+        if self.give_back.len() == Self::MAX_RETURNS {
+            self.give_back.pop_front();
+        }
+        self.give_back.push_back(lease);
     }
 
     fn tell(&mut self, event: SessionEvent) {

@@ -60,13 +60,13 @@ impl<S: LaneStore> LaneSession<S> {
             Phase::Subscribing { pool, epoch: asked, .. } if epoch == asked => pool,
             _ => {
                 // We asked for it once and no longer want it; nobody else will end it.
-                self.give_back = Some(lease);
+                self.return_lease(lease);
                 return self.ignore(Ignored::ForeignTerms);
             }
         };
         let expected = ProducerExpectation { pool, format: *self.store.format() };
         if !begin.identity.meets(&expected) {
-            self.give_back = Some(lease);
+            self.return_lease(lease);
             self.fail(Failure::IdentityMismatch);
             return Handled::Retired(Failure::IdentityMismatch);
         }
@@ -255,8 +255,9 @@ impl<S: LaneStore> LaneSession<S> {
         })
     }
 
-    /// Stores the patches: buckets that gain a fingerprint first, so that one that moves from a
-    /// bucket to another is in both for a moment rather than in none.
+    /// Stores the patches: buckets that gain a fingerprint first, so that one that moves into free
+    /// room is in both buckets for a moment rather than in none. Of a chain of moves, those into
+    /// the place of another may be missed for that moment; see the crate's "Consistency" section.
     fn apply(&mut self, delta: &DeltaView<'_>, filled: u32) {
         let format = *self.store.format();
         for gaining in [true, false] {

@@ -8,7 +8,7 @@ use super::lease::{Lease, Link, Stage};
 impl Publisher {
     /// Feeds everything but points in time, counters and events.
     pub(crate) fn fingerprint(&self, state: &mut impl Hasher) {
-        (self.incarnation, self.minted, self.closed, self.links.len()).hash(state);
+        (self.incarnation, self.minted, self.closed.is_some(), self.links.len()).hash(state);
         for (subscriber, link) in &self.links {
             subscriber.hash(state);
             link.fingerprint(state);

@@ -50,7 +50,8 @@ pub(crate) struct Publisher {
     minted: u64,
     links: BTreeMap<SubscriberId, Link>,
     chunks: Chunks,
-    closed: bool,
+    /// Why no lease is granted any more.
+    closed: Option<RejectReason>,
     events: VecDeque<ProducerEvent>,
     stats: PublishStats,
 }
@@ -70,7 +71,7 @@ impl Publisher {
             minted: 0,
             links: BTreeMap::new(),
             chunks: Chunks::default(),
-            closed: false,
+            closed: None,
             events: VecDeque::new(),
             stats: PublishStats::default(),
         }
@@ -180,7 +181,9 @@ impl Publisher {
         let replaces =
             held.is_some() || self.links.get(&subscriber).is_some_and(|l| l.lease.is_some());
         let expected = &request.expected;
-        let refusal = if self.closed || expected.pool != self.pool {
+        let refusal = if self.closed.is_some() {
+            self.closed
+        } else if expected.pool != self.pool {
             Some(RejectReason::UnknownPool)
         } else if !request.versions.contains(VersionRange::CURRENT) {
             Some(RejectReason::VersionUnsupported { theirs: VersionRange::SUPPORTED })
@@ -266,10 +269,16 @@ impl Publisher {
         }
     }
 
-    /// Ends all leases and grants none from now on.
+    /// Ends all leases and grants none from now on: the pool is gone.
     pub(crate) fn close(&mut self) {
-        self.closed = true;
+        self.closed = Some(RejectReason::UnknownPool);
         self.retire_all(RetireReason::Shutdown);
+    }
+
+    /// Ends all leases and grants none from now on: what the pool holds can no longer be told.
+    pub(crate) fn fall_silent(&mut self) {
+        self.closed = self.closed.or(Some(RejectReason::Fenced));
+        self.retire_all(RetireReason::Fenced);
     }
 
     fn end(&mut self, subscriber: SubscriberId, end: LeaseEnd) -> Option<LeaseTerms> {

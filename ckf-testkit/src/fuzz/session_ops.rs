@@ -75,7 +75,7 @@ impl Bench {
 
     fn transmit(&mut self) {
         let mut epochs = self.wanted.map(|wanted| wanted.epoch);
-        for _ in 0..3 {
+        for _ in 0..6 {
             let Some(frame) = self.session.poll_transmit() else { return };
             match decode(&frame, &Limits::default()) {
                 Ok(Message::Subscribe(subscribe)) => {
@@ -87,7 +87,7 @@ impl Bench {
                 other => panic!("a session sent {other:?}"),
             }
         }
-        panic!("at most two frames wait");
+        panic!("at most five frames wait");
     }
 
     /// A producer opens a stream, mostly for the subscription sent last.
