@@ -180,7 +180,7 @@ impl SourceConfig {
 
     /// Orphans start a recovery only this long after the previous one ended; in between they are
     /// counted. A source whose full states never hold the missing parents then costs one full
-    /// state per span.
+    /// state per span; one that has no full state is not asked for orphans again in its life.
     #[must_use]
     pub const fn with_orphan_interval(mut self, interval: Millis) -> Self {
         self.orphan_interval = interval;

@@ -59,17 +59,16 @@ impl BlockChanges {
         }
     }
 
-    /// The blocks that the changes leave of an empty set. They may repeat.
+    /// The blocks that the changes leave of an empty set: those whose last mention is a store.
     pub(super) fn into_blocks(self) -> Vec<BlockHash> {
-        let mut held = Vec::new();
-        for change in self {
+        let (mut held, mut seen) = (Vec::new(), BTreeSet::new());
+        for change in self.list.into_iter().rev() {
             match change {
-                BlockChange::Store(mut hashes) => held.append(&mut hashes),
-                BlockChange::Remove(hashes) => {
-                    let gone: BTreeSet<BlockHash> = hashes.into_iter().collect();
-                    held.retain(|hash| !gone.contains(hash));
+                BlockChange::Store(hashes) => {
+                    held.extend(hashes.into_iter().filter(|hash| seen.insert(*hash)));
                 }
-                BlockChange::Clear => held.clear(),
+                BlockChange::Remove(hashes) => seen.extend(hashes),
+                BlockChange::Clear => break,
             }
         }
         held
@@ -163,7 +162,7 @@ mod tests {
                 BlockChange::Store(vec![h(1)]),
             ]
         );
-        assert_eq!(changes.clone().into_blocks(), vec![h(2), h(3), h(1)]);
+        assert_eq!(changes.clone().into_blocks(), vec![h(1), h(2), h(3)]);
         changes.push(BlockChange::Clear);
         changes.store(h(4));
         assert_eq!(

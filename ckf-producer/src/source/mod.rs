@@ -65,6 +65,7 @@
 //! | a small gap, also one that a heartbeat brings to light | asks history; later events wait |
 //! | history cannot give it | asks the full state: never skips |
 //! | a large gap, joining in the middle, orphans | asks the full state |
+//! | a source that has no full state | goes on from its latest events, see below |
 //! | too many events waiting, of the member or of the pool | gives up the oldest of the member's, asks the full state |
 //! | a full state | replaces the member by difference, drops what it covers, applies the rest |
 //! | the first event of a generation, or one with a clear | the state is known from here, whatever was missed |
@@ -76,9 +77,29 @@
 //! While a gap is open the pool shows the member's state before the gap. It shows nothing of a
 //! member whose recovery failed: a wrong "no" costs a cache hit, a wrong "yes" costs a detour.
 //!
-//! An engine without dumps answers a question for the full state with what its host can vouch for:
-//! all events from the first one on, one after the other, or, when those are gone, an empty state
-//! as of the newest event. The rest then counts from there.
+//! # Which answer replaces what
+//! A question for the full state has two answers.
+//!
+//! *All that the member holds* (`handle_full_state`), from a source that keeps such a state, replaces
+//! whatever the stream knew.
+//!
+//! *The latest events* (`handle_latest`), from a source that keeps no more, as engines and their replay
+//! sockets do; none at all where there is no such socket, and then those that wait take their place.
+//! Of these, the ones after the last hole (an event that is gone, or that nobody can read) are certain:
+//! what they store and do not remove again is held. What was before the hole may have gone in it.
+//! What becomes of the state so far depends on why there was a doubt:
+//!
+//! | doubt | the pool shows | events that reach back to the last one applied | that begin later |
+//! |---|---|---|---|
+//! | `Orphans` | the exact state, without blocks of unknown parents | kept, and continued | kept: what lies between is a gap like any other |
+//! | a gap (`LongGap`, `NoHistory`, `Overflow`) | the state before the gap | kept, and continued | replaced by what they tell |
+//! | `FirstContact`, `Replaced`, `Failed`, `Backlog` | nothing | replaced by what they tell | the same |
+//! | `Host` | nobody knows | replaced by what they tell | the same |
+//!
+//! Orphans never cost anything: while they are asked about, later events wait, but rather than give up
+//! one of these, or the member for want of an answer, the stream goes on without the parents. A source
+//! that had no more than its latest events is not asked about orphans again in its life: the stream has
+//! applied all that it could tell.
 //!
 //! # Fronts
 //! Events pass a [`Front`] on their way from the stream to the commands:
@@ -95,6 +116,7 @@
 //! not name its generations gives a hint at best (numbers that start again, a new connection), and
 //! taking every such hint for a new life would wipe caches for nothing.
 
+mod answers;
 mod chained;
 mod config;
 mod copies;
@@ -112,6 +134,7 @@ mod recovery;
 mod stream;
 mod translator;
 
+pub use answers::FullState;
 pub use chained::ChainedIds;
 pub use config::{PoolSourcesConfig, SourceConfig, SourceConfigError};
 pub use copies::CopyCounter;
@@ -127,5 +150,5 @@ pub use output::{
 };
 pub use pool::PoolSources;
 pub use readiness::{Readiness, ReadyReason, ReadyRule};
-pub use stream::{FullState, SourceStream};
+pub use stream::SourceStream;
 pub use translator::{Translator, TranslatorConfig, TranslatorStats};

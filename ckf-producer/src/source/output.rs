@@ -55,12 +55,21 @@ pub enum Doubt {
     Overflow,
     /// The host left more commands waiting than are kept.
     Backlog,
-    /// An event built on blocks that the stream has never seen.
+    /// An event built on blocks that the stream has never seen. All else is known: the one doubt
+    /// for which nothing is ever cleared.
     Orphans,
     /// The host said so.
     Host,
     /// A recovery came to nothing.
     Failed,
+}
+
+impl Doubt {
+    /// Whether the pool holds the member's state as of the last event applied: only what follows
+    /// is missing, or what was missing from the beginning.
+    pub(super) fn leaves_state(self) -> bool {
+        matches!(self, Self::LongGap | Self::NoHistory | Self::Overflow | Self::Orphans)
+    }
 }
 
 /// Something that happened to a stream.
@@ -162,7 +171,7 @@ pub struct SourceStats {
     pub old_generation: u64,
     /// Answers to questions that were no longer open.
     pub late_answers: u64,
-    /// Full states that could not be used: older than what is applied.
+    /// Full states and latest events that could not be used: older than what is applied.
     pub unusable_states: u64,
     /// Questions asked, repetitions included.
     pub requests: u64,
@@ -172,6 +181,8 @@ pub struct SourceStats {
     pub failures: u64,
     /// Full states installed.
     pub full_states: u64,
+    /// Times that the member started over from the latest events, as its source has no full state.
+    pub started_over: u64,
     /// Generations that followed another one.
     pub replacements: u64,
     /// Orphaned blocks.
@@ -198,6 +209,7 @@ impl SourceStats {
             (&mut self.recoveries, other.recoveries),
             (&mut self.failures, other.failures),
             (&mut self.full_states, other.full_states),
+            (&mut self.started_over, other.started_over),
             (&mut self.replacements, other.replacements),
             (&mut self.orphan_blocks, other.orphan_blocks),
             (&mut self.backlogs, other.backlogs),

@@ -1,16 +1,18 @@
 //! All streams of a pool: who is expected, who is there, whether enough is known.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use ckf_protocol::Instant;
 
+use super::answers::FullState;
 use super::config::PoolSourcesConfig;
 use super::departed::Departed;
 use super::front::Front;
 use super::ids::{EventId, RequestId, SourceGeneration};
 use super::output::{Handled, SourceRequest, SourceStats, SourcesError, SourcesNotice, WakeReason};
 use super::readiness::{Gate, Readiness};
-use super::stream::{FullState, SourceStream};
+use super::stream::SourceStream;
 use crate::command::Command;
 use crate::member::{Member, WorkerId};
 
@@ -135,7 +137,7 @@ impl<F: Front + Clone> PoolSources<F> {
     pub fn remove_worker(&mut self, worker: WorkerId, now: Instant) -> usize {
         self.now = self.now.latest(now);
         let ranks = Member::new(worker.get(), 0)..=Member::new(worker.get(), u32::MAX);
-        let members: alloc::vec::Vec<Member> = self.members.range(ranks).map(|(m, _)| *m).collect();
+        let members: Vec<Member> = self.members.range(ranks).map(|(m, _)| *m).collect();
         members.iter().for_each(|member| {
             self.drop_stream(*member);
         });
@@ -211,6 +213,18 @@ impl<F: Front + Clone> PoolSources<F> {
         self.answer(member, now, |stream| stream.handle_full_state(request, state, now))
     }
 
+    /// See [`SourceStream::handle_latest`]. For a member that is gone the answer is late.
+    pub fn handle_latest(
+        &mut self,
+        member: Member,
+        request: RequestId,
+        generation: SourceGeneration,
+        events: Vec<(EventId, F::Event)>,
+        now: Instant,
+    ) -> Handled {
+        self.answer(member, now, |stream| stream.handle_latest(request, generation, events, now))
+    }
+
     /// See [`SourceStream::handle_unavailable`]. For a member that is gone the answer is late.
     pub fn handle_unavailable(
         &mut self,
@@ -231,7 +245,7 @@ impl<F: Front + Clone> PoolSources<F> {
         self.now = self.now.latest(now);
         let now = self.now;
         // Each stream is served once: one whose next time is due at once waits for the next call.
-        let due: alloc::vec::Vec<Member> =
+        let due: Vec<Member> =
             self.wake.iter().take_while(|(at, _)| *at <= now).map(|(_, member)| *member).collect();
         for member in due {
             if let Some(slot) = self.members.get_mut(&member) {

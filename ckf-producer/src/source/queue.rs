@@ -36,13 +36,30 @@ impl<E> Queue<E> {
         self.bytes
     }
 
+    /// The first of the events at the end that follow one another without a hole.
+    pub(super) fn last_run(&self) -> Option<EventId> {
+        let ids = || self.events.keys().rev();
+        let hole =
+            ids().zip(ids().skip(1)).find(|(id, before)| before.checked_next() != Some(**id));
+        hole.map(|(id, _)| *id).or(self.first())
+    }
+
+    /// Whether an event of so many bytes can be added without giving up another one.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let bytes = self.cost(bytes);
+        self.events.len() < self.max_events && self.bytes + bytes <= self.max_bytes
+    }
+
+    /// What an event counts: with the map's own overhead, so that many empty events are not free.
+    fn cost(&self, bytes: u64) -> u64 {
+        bytes.saturating_add(size_of::<(EventId, u64, E)>() as u64).min(self.max_bytes + 1)
+    }
+
     /// Adds an event that is not in the queue, then gives up the oldest ones until the limits
     /// hold: a full state that comes later covers those. Returns how many were given up; the new
     /// one may be among them.
     pub(super) fn push(&mut self, id: EventId, bytes: u64, event: E) -> u64 {
-        // Counted with the map's own overhead, so that many empty events are not free.
-        let bytes = bytes.saturating_add(size_of::<(EventId, u64, E)>() as u64);
-        let bytes = bytes.min(self.max_bytes + 1);
+        let bytes = self.cost(bytes);
         self.bytes += bytes;
         self.events.insert(id, (bytes, event));
         let over = self.events.len().saturating_sub(self.max_events);
@@ -103,12 +120,15 @@ mod tests {
     fn limits_hold_and_the_newest_stay() {
         let mut queue = Queue::new(3, u64::MAX);
         assert_eq!((0..5).map(|i| queue.push(id(i), 1, i)).sum::<u64>(), 2);
-        assert_eq!(queue.first(), Some(id(2)));
+        assert_eq!((queue.first(), queue.last_run()), (Some(id(2)), Some(id(2))));
+        assert!(!queue.has_room(1));
         assert_eq!(queue.take(id(3)), Some(3));
+        assert_eq!(queue.last_run(), Some(id(4)));
+        assert!(queue.has_room(1) && !queue.has_room(u64::MAX));
         assert_eq!(queue.drop_through(id(3)), 1);
         assert_eq!((queue.len(), queue.first()), (1, Some(id(4))));
         assert_eq!(queue.clear(), 1);
-        assert_eq!(queue.bytes(), 0);
+        assert_eq!((queue.bytes(), queue.last_run()), (0, None));
 
         let mut queue = Queue::new(1000, 1000);
         for i in 0..100 {

@@ -147,6 +147,30 @@ impl<F: Front> SourceStream<F> {
         }
     }
 
+    /// Notes a doubt, unless there is one that is at least as grave.
+    pub(super) fn raise(&mut self, doubt: Doubt) {
+        let is_graver =
+            |held: Doubt| held == Doubt::Orphans || (held.leaves_state() && !doubt.leaves_state());
+        if self.doubt.is_none_or(is_graver) {
+            self.doubt = Some(doubt);
+        }
+    }
+
+    /// If the only doubt is about orphans: goes on without their parents. Returns whether it was.
+    pub(super) fn forgive_orphans(&mut self) -> bool {
+        let only_orphans = self.doubt == Some(Doubt::Orphans);
+        if only_orphans {
+            self.doubt = None;
+            self.rest_from_orphans();
+        }
+        only_orphans
+    }
+
+    /// For some time orphans are only counted.
+    pub(super) fn rest_from_orphans(&mut self) {
+        self.orphans_rest = self.now.saturating_add(self.config.orphan_interval());
+    }
+
     /// Asks again or gives up, when it is time.
     pub(super) fn check_timers(&mut self) {
         let Some(recovery) = &self.recovery else { return };
@@ -164,6 +188,9 @@ impl<F: Front> SourceStream<F> {
 
     /// Ends a recovery that came to nothing. A member whose state is unknown owns nothing.
     fn give_up(&mut self) {
+        if self.forgive_orphans() {
+            return self.settle();
+        }
         self.stats.failures += 1;
         self.stats.covered += self.queue.clear();
         self.doubt = Some(Doubt::Failed);
@@ -200,7 +227,7 @@ impl<F: Front> SourceStream<F> {
         }
         recovery.open = false;
         if unavailable || next == Some(from) {
-            self.doubt.get_or_insert(Doubt::NoHistory);
+            self.raise(Doubt::NoHistory);
         }
         true
     }

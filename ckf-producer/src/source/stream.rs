@@ -1,6 +1,5 @@
 //! The stream of one member: what the host hands in and takes out.
 
-use ckf_core::BlockHash;
 use ckf_protocol::Instant;
 
 use super::config::SourceConfig;
@@ -13,19 +12,6 @@ use super::queue::Queue;
 use super::recovery::Recovery;
 use crate::command::Command;
 use crate::member::Member;
-
-/// All that a member holds, as of one event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FullState<E> {
-    /// The generation that it describes.
-    pub generation: SourceGeneration,
-    /// The last event that is in it; `None` when the generation has published nothing yet, which
-    /// means something only where the id of the first event is known.
-    pub as_of: Option<EventId>,
-    /// What makes an empty member this one: a host that has no dump but all events from the
-    /// start may well put these here.
-    pub content: E,
-}
 
 /// The ordered stream of one member.
 ///
@@ -56,14 +42,16 @@ pub struct SourceStream<F: Front> {
     /// Whether the stream was ever live.
     pub(super) recovered: bool,
     /// Until when orphans are only counted.
-    orphans_rest: Instant,
+    pub(super) orphans_rest: Instant,
+    /// Whether the source has shown that it has only its latest events to tell.
+    pub(super) only_latest: bool,
     pub(super) next_request: RequestId,
     pub(super) out: Outbox,
     pub(super) stats: SourceStats,
 }
 
 /// How a generation relates to the current one.
-enum Fence {
+pub(super) enum Fence {
     Old,
     Current,
 }
@@ -84,6 +72,7 @@ impl<F: Front> SourceStream<F> {
             recovery: None,
             recovered: false,
             orphans_rest: Instant::ZERO,
+            only_latest: false,
             next_request: RequestId::new(0),
             out: Outbox::new(member, config.max_notices()),
             stats: SourceStats::default(),
@@ -114,6 +103,10 @@ impl<F: Front> SourceStream<F> {
     ) -> Handled {
         if let Fence::Old = self.enter(generation, now) {
             return Handled::OldGeneration;
+        }
+        // What waits for nothing but the parents of orphans is not given up for them.
+        while !self.queue.has_room(event.bytes()) && self.forgive_orphans() {
+            self.settle();
         }
         if self.is_past(id) || self.queue.contains(id) {
             self.stats.duplicates += 1;
@@ -168,38 +161,14 @@ impl<F: Front> SourceStream<F> {
         Handled::Noted
     }
 
-    /// A full state, in answer to the question `request`.
-    pub fn handle_full_state(
-        &mut self,
-        request: RequestId,
-        state: FullState<F::Event>,
-        now: Instant,
-    ) -> Handled {
-        if let Fence::Old = self.enter(state.generation, now) {
-            self.stats.late_answers += 1;
-            return Handled::OldGeneration;
-        }
-        if !self.awaits_full_state(request) {
-            self.stats.late_answers += 1;
-            self.settle();
-            return Handled::Late;
-        }
-        if state.as_of < self.applied
-            || (state.as_of.is_none() && self.config.first_event().is_none())
-        {
-            self.stats.unusable_states += 1;
-            return Handled::Unusable;
-        }
-        self.install(state);
-        self.settle();
-        Handled::Applied
-    }
-
     /// The source cannot answer the question `request`: it never had history, or not that far
     /// back, or it cannot dump its state now.
     pub fn handle_unavailable(&mut self, request: RequestId, now: Instant) -> Handled {
         self.now = self.now.latest(now);
         if self.awaits_full_state(request) {
+            if self.forgive_orphans() {
+                self.settle();
+            }
             return Handled::Noted;
         }
         if !self.close_history(request, true) {
@@ -214,7 +183,7 @@ impl<F: Front> SourceStream<F> {
     /// pool reported an error for one of its commands: asks for the full state.
     pub fn handle_suspect(&mut self, now: Instant) -> Handled {
         self.now = self.now.latest(now);
-        self.doubt.get_or_insert(Doubt::Host);
+        self.raise(Doubt::Host);
         self.settle();
         Handled::Noted
     }
@@ -314,6 +283,14 @@ impl<F: Front> SourceStream<F> {
 
     /// Gives up at least so many waiting events and bytes of them, as far as there are any.
     pub(super) fn shed(&mut self, over: (usize, u64)) -> Handled {
+        let (mut over, mut held) = (over, self.queued());
+        while over != (0, 0) && self.forgive_orphans() {
+            self.settle();
+            let left = self.queued();
+            over.0 = over.0.saturating_sub(held.0 - left.0);
+            over.1 = over.1.saturating_sub(held.1 - left.1);
+            held = left;
+        }
         let given_up = self.queue.shed(over.0, over.1);
         self.stats.shed += given_up;
         let handled = self.note_given_up(given_up);
@@ -329,7 +306,7 @@ impl<F: Front> SourceStream<F> {
             return Handled::Queued;
         }
         self.stats.overflowed += events;
-        self.doubt.get_or_insert(Doubt::Overflow);
+        self.raise(Doubt::Overflow);
         Handled::Overflowed
     }
 
@@ -358,7 +335,7 @@ impl<F: Front> SourceStream<F> {
     }
 
     /// Compares a generation with the current one and enters it when it is newer.
-    fn enter(&mut self, generation: SourceGeneration, now: Instant) -> Fence {
+    pub(super) fn enter(&mut self, generation: SourceGeneration, now: Instant) -> Fence {
         self.now = self.now.latest(now);
         if self.generation.is_some_and(|current| generation < current) {
             self.stats.old_generation += 1;
@@ -380,6 +357,7 @@ impl<F: Front> SourceStream<F> {
         self.recovery = None;
         self.out.request = None;
         self.orphans_rest = Instant::ZERO;
+        self.only_latest = false;
         self.doubt = Some(Doubt::FirstContact);
         if replaced {
             self.doubt = Some(Doubt::Replaced);
@@ -420,37 +398,12 @@ impl<F: Front> SourceStream<F> {
         }
     }
 
-    /// Puts a full state in the place of whatever the member held.
-    fn install(&mut self, state: FullState<F::Event>) {
-        let mut changes = BlockChanges::default();
-        self.front.reset();
-        let orphans = self.front.apply(state.content, &mut changes);
-        let hashes: alloc::vec::Vec<BlockHash> = changes.into_blocks();
-        self.out.replace_member(hashes);
-        self.stats.full_states += 1;
-        if let Some(as_of) = state.as_of {
-            self.stats.covered += self.queue.drop_through(as_of);
-        }
-        if state.as_of > self.applied {
-            self.note_progress();
-        }
-        self.close_question();
-        self.orphans_rest = self.now.saturating_add(self.config.orphan_interval());
-        self.applied = state.as_of;
-        self.doubt = None;
-        if orphans > 0 {
-            // The state has holes of its own; asking for it again would not mend them.
-            self.stats.orphan_blocks += orphans;
-            self.out.notify(SourceNotice::Orphans { blocks: orphans });
-        }
-    }
-
-    /// Counts orphans and recovers for them, unless the last full state is so young that another
-    /// one would not tell more.
+    /// Counts orphans and recovers for them, unless the source would not tell more than it has: the
+    /// last full state is young, or there is none to be had.
     fn note_orphans(&mut self, blocks: u64) {
         self.stats.orphan_blocks += blocks;
         self.out.notify(SourceNotice::Orphans { blocks });
-        if self.now >= self.orphans_rest {
+        if self.now >= self.orphans_rest && !self.only_latest {
             self.doubt.get_or_insert(Doubt::Orphans);
         }
     }

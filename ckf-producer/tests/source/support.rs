@@ -99,6 +99,18 @@ impl<F: Front> World<F> {
         handled
     }
 
+    pub(crate) fn latest(
+        &mut self,
+        request: RequestId,
+        life: u64,
+        events: impl IntoIterator<Item = (u64, F::Event)>,
+    ) -> Handled {
+        let events = events.into_iter().map(|(number, event)| (id(number), event)).collect();
+        let handled = self.stream.handle_latest(request, generation(life), events, at(self.now));
+        self.drain();
+        handled
+    }
+
     pub(crate) fn history_end(&mut self, request: RequestId) -> Handled {
         let handled = self.stream.handle_history_end(request, at(self.now));
         self.drain();
