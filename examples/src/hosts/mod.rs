@@ -8,7 +8,7 @@
 //! | any | Dynamo's relay contract in place of ours | [`dynamo`] |
 //!
 //! Shared by them: [`options`], [`values`], [`files`], [`clock`], [`identity`], [`http`], [`listen`],
-//! [`tls`], [`metrics`], [`stop`].
+//! [`log`], [`tls`], [`metrics`], [`stop`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
 //! take. Secrets come from files only.
@@ -22,6 +22,7 @@ pub mod files;
 pub mod http;
 pub mod identity;
 pub mod listen;
+pub mod log;
 pub mod metrics;
 pub mod nats;
 pub mod options;
@@ -78,10 +79,4 @@ pub fn draw() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds these from the operating system, differently each time.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
-/// Writes one line to the standard error: what a host would send to its log.
-#[macro_export]
-macro_rules! log {
-    ($($arg:tt)*) => { eprintln!("{}", format_args!($($arg)*)) };
 }

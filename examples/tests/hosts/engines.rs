@@ -2,124 +2,13 @@
 
 use std::time::Duration;
 
-use ckf_core::EngineBlockId;
-use ckf_examples::hosts::engine::wire::BatchWriter;
 use ckf_examples::hosts::source::zmtp::{Connection, Role};
 use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{broadcast, watch};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
+use crate::publisher::{Publisher, Trial};
 use crate::site::{Engine, Site};
-use crate::support::{Process, local, ports};
-
-/// A publisher of which the test decides everything: numbers, when connections break, and whether
-/// anybody listens.
-struct Publisher {
-    port: u16,
-    live: broadcast::Sender<(u64, Vec<u8>)>,
-    cuts: watch::Sender<u32>,
-    listening: JoinHandle<()>,
-}
-
-impl Publisher {
-    async fn start(port: u16) -> Self {
-        let listener = TcpListener::bind(local(port)).await.unwrap();
-        let (live, _) = broadcast::channel::<(u64, Vec<u8>)>(64);
-        let (cuts, _) = watch::channel(0);
-        let (batches, cut) = (live.clone(), cuts.clone());
-        let listening = tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let (mut batches, mut cut) = (batches.subscribe(), cut.subscribe());
-                tokio::spawn(async move {
-                    let mut peer = Connection::accept(stream, Role::Pub).await.unwrap();
-                    loop {
-                        tokio::select! {
-                            _ = cut.changed() => return,
-                            Ok((number, payload)) = batches.recv() => {
-                                let _ = peer.send(&[b"", &number.to_be_bytes(), &payload]).await;
-                            }
-                        }
-                    }
-                });
-            }
-        });
-        Self { port, live, cuts, listening }
-    }
-
-    /// Publishes one block that nothing else has, under this number, to who is connected now.
-    fn publish(&self, number: u64, block: u32) {
-        let mut batch = BatchWriter::new(1);
-        let tokens: Vec<u32> = (0..16).map(|token| block * 1000 + token).collect();
-        batch.stored([EngineBlockId::new(u64::from(block) + 1)].into_iter(), None, &tokens, 16);
-        self.send(number, batch.finish(0));
-    }
-
-    fn send(&self, number: u64, payload: Vec<u8>) {
-        let told = self.live.send((number, payload));
-        assert_eq!(told.ok(), Some(1), "one relay listens");
-    }
-
-    /// Breaks the connection, as a network does; the next one works.
-    fn cut(&self) {
-        self.cuts.send_modify(|cuts| *cuts += 1);
-    }
-
-    /// Ends, as a process does.
-    fn stop(self) -> u16 {
-        self.listening.abort();
-        self.cut();
-        self.port
-    }
-}
-
-/// A relay with one source, no replay socket, and what it knows.
-struct Trial {
-    site: Site,
-    _relay: Process,
-}
-
-impl Trial {
-    async fn new(publisher: &Publisher, more: &str) -> Self {
-        let site = Site::new(0);
-        let source = format!("--source zmq://{}?worker=1", local(publisher.port));
-        let relay = site.relay(&format!("{source} {more}")).await;
-        let trial = Self { site, _relay: relay };
-        trial.until("connects", 1.0).await;
-        trial
-    }
-
-    async fn count(&self, what: &str) -> f64 {
-        let what = format!("\"{what}\"");
-        self.site.watch.metric(self.site.relay_admin, "ckf_source_total", &[&what]).await
-    }
-
-    async fn until(&self, what: &str, least: f64) {
-        let label = format!("\"{what}\"");
-        let (watch, port) = (&self.site.watch, self.site.relay_admin);
-        watch.until(port, "ckf_source_total", &[&label], least).await;
-        if what == "connects" {
-            // The publisher knows of the subscriber a moment later.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    async fn blocks(&self) -> f64 {
-        self.site.watch.metric(self.site.relay_admin, "ckf_pool_blocks", &[]).await
-    }
-
-    async fn until_blocks(&self, blocks: f64) {
-        for _ in 0..200 {
-            if self.blocks().await == blocks {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let page = self.site.watch.get(self.site.relay_admin, "/metrics").await;
-        panic!("not {blocks} blocks: {}", page.unwrap_or_default());
-    }
-}
+use crate::support::{local, ports};
 
 /// A publisher that has told three blocks.
 async fn three_blocks(more: &str) -> (Publisher, Trial) {
@@ -149,7 +38,7 @@ async fn an_engine_that_ends_is_forgotten_at_once() {
 #[tokio::test]
 async fn f15_a_hiccup_of_the_network_clears_nothing() {
     let (publisher, trial) = three_blocks("").await;
-    let from_nothing = trial.count("from_nothing").await;
+    let started_over = trial.started_over().await;
     for round in 1..=3 {
         publisher.cut();
         trial.until("connects", 1.0 + f64::from(round)).await;
@@ -158,7 +47,7 @@ async fn f15_a_hiccup_of_the_network_clears_nothing() {
         trial.until_blocks(f64::from(3 + round)).await;
     }
     assert_eq!(trial.count("restarts").await, 0.0);
-    assert_eq!(trial.count("from_nothing").await, from_nothing);
+    assert_eq!(trial.started_over().await, started_over);
 }
 
 /// What was missed cannot be asked for: the member starts from nothing with what came after, be it
@@ -166,10 +55,10 @@ async fn f15_a_hiccup_of_the_network_clears_nothing() {
 #[tokio::test]
 async fn a_gap_starts_the_member_from_nothing() {
     let (publisher, trial) = three_blocks("").await;
-    let from_nothing = trial.count("from_nothing").await;
+    let started_over = trial.started_over().await;
     publisher.publish(4, 10);
     trial.until_blocks(1.0).await;
-    assert_eq!(trial.count("from_nothing").await, from_nothing + 1.0);
+    assert_eq!(trial.started_over().await, started_over + 1.0);
     publisher.publish(5, 11);
     trial.until_blocks(2.0).await;
     publisher.cut();
@@ -177,7 +66,7 @@ async fn a_gap_starts_the_member_from_nothing() {
     publisher.publish(60, 12);
     publisher.publish(61, 13);
     trial.until_blocks(2.0).await;
-    trial.until("from_nothing", from_nothing + 2.0).await;
+    assert_eq!(trial.started_over().await, started_over + 2.0);
     publisher.publish(62, 14);
     trial.until_blocks(3.0).await;
     assert_eq!(trial.count("restarts").await, 0.0);
@@ -208,7 +97,7 @@ async fn first_contact_in_the_middle_starts_from_nothing() {
     trial.until_blocks(1.0).await;
     publisher.publish(58, 2);
     trial.until_blocks(2.0).await;
-    assert!(trial.count("from_nothing").await >= 1.0);
+    assert!(trial.started_over().await >= 1.0);
 }
 
 /// Back, but silent: nothing proves that it is the same engine, so its blocks are not believed in

@@ -1,6 +1,6 @@
 //! A small site: engines, one relay, one router.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -90,7 +90,12 @@ impl Site {
                 format!("zmq://{}?worker={worker}&replay={}", local(engine.events), engine.replay);
             line.extend(["--source".to_owned(), url]);
         }
-        Process::start("relay", RELAY, &line)
+        Process::start_logged("relay", RELAY, &line, &self.relay_log())
+    }
+
+    /// Where the relay's log goes.
+    pub(crate) fn relay_log(&self) -> PathBuf {
+        self.folder.path().join("relay.log")
     }
 
     /// The router, with the certificates of `folder`, reading from `relay`.

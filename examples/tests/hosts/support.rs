@@ -1,5 +1,6 @@
 //! Processes, ports and waiting.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,15 @@ impl Process {
     pub(crate) fn start(name: &str, program: &str, args: &[String]) -> Self {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
+        Self { child, name: name.to_owned() }
+    }
+
+    /// Starts a program whose log goes to a file, behind what is there.
+    pub(crate) fn start_logged(name: &str, program: &str, args: &[String], log: &Path) -> Self {
+        let log = File::options().create(true).append(true).open(log).expect("a file for the log");
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().unwrap_or_else(|error| panic!("{name}: {error}"));
         Self { child, name: name.to_owned() }
     }

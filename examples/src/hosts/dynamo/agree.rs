@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::DynamoLink;
 use crate::hosts::HostResult;
-use crate::log;
+use crate::log_about;
 
 /// Pause before a relay that did not tell is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ where
             Err(error) if error.to_string() == last => {}
             Err(error) => {
                 last = error.to_string();
-                log!("what the pool's lanes have in common is not known yet: {last}");
+                log_about!("what the pool's lanes have in common is not known yet", "{last}");
             }
         }
         tokio::time::sleep(PAUSE).await;

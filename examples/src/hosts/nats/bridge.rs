@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{ERROR, ERROR_CODE, NatsCounters, feed_subject, join_subject};
 use crate::hosts::relay::pool::{PoolHandle, next_frame};
 use crate::hosts::{HostResult, draw};
-use crate::log;
+use crate::log_about;
 
 /// Shortest time from the end of one round to the start of the next: who joins meanwhile waits for
 /// the others.
@@ -69,7 +69,7 @@ impl Bridge {
         while let Err(error) = Self::new(client.clone(), pool.clone(), counters.clone()).run().await
         {
             counters.errors.up();
-            log!("pool {}: NATS: {error}", pool.plan.name);
+            log_about!(format_args!("pool {}: NATS", pool.plan.name), "{error}");
             if pool.input.is_closed() {
                 return;
             }

@@ -21,7 +21,7 @@ use super::metrics::{Counter, Page};
 use super::tls::TlsFiles;
 use super::values;
 use super::{Context, HostResult};
-use crate::log;
+use crate::log_about;
 
 /// Messages of one subscription that wait to be read; more are dropped, and the lane joins again.
 const WAITING: usize = 256;
@@ -75,7 +75,7 @@ impl NatsCounters {
             Event::SlowConsumer(_) => self.slow.up(),
             error => {
                 self.errors.up();
-                log!("NATS: {error}");
+                log_about!("NATS", "{error}");
             }
         }
     }

@@ -119,7 +119,6 @@ fn source_metrics(page: &mut Page, admin: &Admin) {
             ("foreign_rank", counters.foreign_rank.get()),
             ("restarts", counters.restarts.get()),
             ("given_up", counters.given_up.get()),
-            ("from_nothing", counters.from_nothing.get()),
             ("replays", counters.replays.get()),
             ("failed_replays", counters.failed_replays.get()),
         ];
@@ -179,7 +178,7 @@ fn event_metrics(page: &mut Page, name: &str, report: &PoolReport) {
     let recoveries = [
         ("started", sources.recoveries),
         ("failed", sources.failures),
-        ("full_state", sources.full_states),
+        ("started_over", sources.started_over),
         ("request", sources.requests),
         ("replacement", sources.replacements),
     ];

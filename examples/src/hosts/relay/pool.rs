@@ -4,14 +4,14 @@
 //! too, one per subscriber, and only as fast as they are emptied: what waits, waits in the producer,
 //! which bounds it and ends the lease of a subscriber that is too slow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ckf_core::TableDigest;
 use ckf_producer::source::{
-    FullState, PoolSources, Readiness, SourceNotice, SourceRequest, SourceStats, SourcesNotice,
-    StreamState, Translator, TranslatorStats,
+    PoolSources, Readiness, SourceNotice, SourceRequest, SourceStats, SourcesNotice, StreamState,
+    Translator, TranslatorStats,
 };
 use ckf_producer::{
     LeaseEnd, Member, PoolEvent, PoolStats, Producer, ProducerEvent, PublishStats, Request,
@@ -24,7 +24,7 @@ use super::PoolPlan;
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::source::{SourceMessage, SourceNews};
-use crate::log;
+use crate::{log, log_about};
 
 /// Frames under way to one subscriber; more wait in the producer.
 const LINK_FRAMES: usize = 8;
@@ -105,6 +105,7 @@ impl PoolHandle {
             links: BTreeMap::new(),
             last_link: 0,
             questions: BTreeMap::new(),
+            orphaned: BTreeSet::new(),
             wake: wake.clone(),
             errors: 0,
             batch_due: None,
@@ -160,6 +161,8 @@ struct PoolTask {
     links: BTreeMap<SubscriberId, Link>,
     last_link: u64,
     questions: BTreeMap<Member, mpsc::Sender<SourceRequest>>,
+    /// Engines with blocks of unknown parents, as the log has it.
+    orphaned: BTreeSet<Member>,
     wake: Arc<Notify>,
     errors: u64,
     /// When the changes so far go out; `None` when there are none.
@@ -221,6 +224,7 @@ impl PoolTask {
             PoolInput::Forget(member) => {
                 // Ends its watcher, too: nobody asks it any more.
                 self.questions.remove(&member);
+                self.orphaned.remove(&member);
                 self.sources.remove(member, now);
             }
             PoolInput::Report(answer) => {
@@ -243,9 +247,8 @@ impl PoolTask {
                 sources.handle_event(member, generation, id, events, now)
             }
             SourceNews::HistoryEnd(request) => Ok(sources.handle_history_end(member, request, now)),
-            SourceNews::FullState { request, as_of, content } => {
-                let state = FullState { generation, as_of, content };
-                Ok(sources.handle_full_state(member, request, state, now))
+            SourceNews::Latest(request, batches) => {
+                Ok(sources.handle_latest(member, request, generation, batches, now))
             }
             SourceNews::Unavailable(request) => {
                 Ok(sources.handle_unavailable(member, request, now))
@@ -289,7 +292,7 @@ impl PoolTask {
 
     fn failed(&mut self, what: impl std::fmt::Display) {
         self.errors += 1;
-        log!("pool {}: {what}", self.plan.name);
+        log_about!(format_args!("pool {}", self.plan.name), "{what}");
     }
 
     /// Hands frames to the links that have room, and parts with those that are gone.
@@ -327,11 +330,23 @@ impl PoolTask {
                 SourcesNotice::Ready => log!("pool {name}: ready, {:?}", self.sources.readiness()),
                 SourcesNotice::Stream { notice: SourceNotice::Recovered { .. }, .. } => {}
                 SourcesNotice::Stream { member, notice } => {
-                    log!("pool {name}: {member}: {notice:?}")
+                    // Of an engine whose first blocks were never heard there are many, all alike.
+                    let again = match notice {
+                        SourceNotice::Orphans { .. } => !self.orphaned.insert(member),
+                        SourceNotice::Replaced { .. } => {
+                            self.orphaned.remove(&member);
+                            false
+                        }
+                        _ => false,
+                    };
+                    if !again {
+                        log_about!(format_args!("pool {name}: {member}"), "{notice:?}");
+                    }
                 }
                 _ => {}
             }
         }
+        let subscribers = format_args!("pool {name}: a subscriber").to_string();
         while let Some(event) = self.producer.poll_event() {
             if let ProducerEvent::Ended { subscriber, .. } = event
                 && let Some(link) = self.links.get_mut(&subscriber)
@@ -340,23 +355,23 @@ impl PoolTask {
             }
             match event {
                 ProducerEvent::Ended { end: LeaseEnd::Retired(reason), terms, .. } => {
-                    log!(
-                        "pool {name}: consumer {} lane {}: {reason:?}",
-                        terms.consumer,
-                        terms.lane
-                    );
+                    let (consumer, lane) = (terms.consumer, terms.lane);
+                    log_about!(&subscribers, "consumer {consumer} lane {lane}: {reason:?}");
                 }
-                ProducerEvent::Rejected { reason, .. } => log!("pool {name}: rejected: {reason:?}"),
+                ProducerEvent::Rejected { reason, .. } => {
+                    log_about!(&subscribers, "rejected: {reason:?}");
+                }
                 ProducerEvent::Pool(PoolEvent::OccupancyCrossed {
                     per_mille,
                     suggested_buckets,
                     ..
                 }) => {
-                    log!(
-                        "pool {name}: {per_mille} per mille full; {suggested_buckets} buckets would do"
+                    log_about!(
+                        format_args!("pool {name}"),
+                        "{per_mille} per mille full; {suggested_buckets} buckets would do"
                     );
                 }
-                ProducerEvent::Pool(event) => log!("pool {name}: {event:?}"),
+                ProducerEvent::Pool(event) => log_about!(format_args!("pool {name}"), "{event:?}"),
                 _ => {}
             }
         }

@@ -10,7 +10,7 @@ use super::link::{Frames, Link, is_request};
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::lock;
-use crate::log;
+use crate::log_about;
 
 /// What a lane is doing, for the status page and metrics.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl LaneBoard {
         self.write(|report| {
             report.link_errors += 1;
             if report.last_error.as_ref() != Some(&said) {
-                log!("lane of data center {dc}: {said}");
+                log_about!(named(dc), "{said}");
                 report.last_error = Some(said);
             }
         });
@@ -138,18 +138,23 @@ async fn next(frames: &mut Option<Frames>) -> Option<HostResult<bytes::Bytes>> {
     }
 }
 
+/// What the log calls a lane.
+fn named(dc: DcId) -> String {
+    format!("lane of data center {dc}")
+}
+
 fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard) {
     match event {
         SessionEvent::Ready { sequence, .. } => {
-            log!("lane of data center {dc}: ready at {sequence}")
+            log_about!(named(dc), "ready at {sequence}")
         }
         SessionEvent::Retired { failure, was_ready } => {
             board.write(|report| report.last_failure = Some(failure));
             if was_ready {
-                log!("lane of data center {dc}: retired: {failure:?}");
+                log_about!(named(dc), "retired: {failure:?}");
             }
         }
-        SessionEvent::Rejected { reason } => log!("lane of data center {dc}: rejected: {reason:?}"),
+        SessionEvent::Rejected { reason } => log_about!(named(dc), "rejected: {reason:?}"),
         _ => {}
     }
 }

@@ -41,15 +41,9 @@ pub enum SourceNews {
     Batch(EventId, Vec<EngineEvent>),
     /// The replay that answers this question is over.
     HistoryEnd(RequestId),
-    /// All that the engine holds.
-    FullState {
-        /// The question that it answers.
-        request: RequestId,
-        /// The last batch in it.
-        as_of: Option<EventId>,
-        /// Events that lead there from nothing.
-        content: Vec<EngineEvent>,
-    },
+    /// The batches that the engine still has, oldest first, in answer to this question for its full
+    /// state, which no engine tells. Those that do not decode are left out.
+    Latest(RequestId, Vec<(EventId, Vec<EngineEvent>)>),
     /// The engine cannot be asked now.
     Unavailable(RequestId),
 }
@@ -78,8 +72,6 @@ pub struct SourceCounters {
     pub restarts: Counter,
     /// Times that its blocks were forgotten because nothing proved them for too long.
     pub given_up: Counter,
-    /// Times that the member started from nothing since its engine cannot be asked.
-    pub from_nothing: Counter,
     /// Questions to the replay socket.
     pub replays: Counter,
     /// Of these, unanswered or broken off.

@@ -10,13 +10,13 @@ use ckf_testkit::kv_events::{Batch, Reader, Token};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, timeout};
 
-use super::life::{Life, full_state};
+use super::life::Life;
 use super::spec::SourceSpec;
 use super::zmtp::{Connection, Role, ZmtpError};
 use super::{SourceCounters, SourceMessage, SourceNews};
 use crate::hosts::clock::Clock;
 use crate::hosts::relay::pool::NEWS_BYTES;
-use crate::log;
+use crate::log_about;
 
 /// Longest time for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ impl Watcher {
             let said = error.to_string();
             // An engine that stays away is mentioned once.
             if said != last {
-                log!("source {}: {said}", self.spec.events);
+                log_about!(self.name(), "{said}");
                 last = said;
             }
             if self.away(&error).await.is_err() {
@@ -105,7 +105,7 @@ impl Watcher {
     /// Nothing has proved for too long that the engine is the one that we knew.
     async fn give_up(&mut self) -> Result<(), Over> {
         self.counters.given_up.up();
-        log!("source {}: its blocks are forgotten, as nothing proves them", self.spec.events);
+        log_about!(self.name(), "its blocks are forgotten, as nothing proves them");
         self.begin().await
     }
 
@@ -180,14 +180,11 @@ impl Watcher {
         self.tell_batch(number, &payload).await
     }
 
-    async fn tell_batch(&mut self, number: u64, payload: &[u8]) -> Result<(), Over> {
+    async fn tell_batch(&self, number: u64, payload: &[u8]) -> Result<(), Over> {
         let room = self.make_room(payload.len()).await;
         match self.decode(payload) {
             Some(events) => self.send(SourceNews::Batch(EventId::new(number), events), room).await,
-            None => {
-                self.life.unreadable(number);
-                Ok(())
-            }
+            None => Ok(()),
         }
     }
 
@@ -206,14 +203,12 @@ impl Watcher {
             _ => 0,
         };
         if self.spec.replay.is_none() {
-            // The engine cannot be asked: nothing is vouched for, all counts from here.
-            let request = question.id;
-            if let RequestKind::History { .. } = question.kind {
-                return self.tell(SourceNews::HistoryEnd(request)).await;
-            }
-            self.counters.from_nothing.up();
-            let (as_of, content) = (self.life.start_over(), Vec::new());
-            return self.tell(SourceNews::FullState { request, as_of, content }).await;
+            // The engine cannot be asked: what came live is all that there is.
+            let nothing = match question.kind {
+                RequestKind::History { .. } => SourceNews::HistoryEnd(question.id),
+                _ => SourceNews::Latest(question.id, Vec::new()),
+            };
+            return self.tell(nothing).await;
         }
         let Some(batches) = self.replay(from).await else {
             return self.tell(SourceNews::Unavailable(question.id)).await;
@@ -223,12 +218,16 @@ impl Watcher {
             return self.tell(SourceNews::HistoryEnd(question.id)).await;
         }
         let room = self.make_room(batches.iter().map(|(_, payload)| payload.len()).sum()).await;
-        let decoded = batches.iter().map(|(number, payload)| (*number, self.decode(payload)));
-        let (last, content) = full_state(decoded);
-        // An engine that keeps nothing vouches for nothing: all counts from here.
-        let as_of = last.or(self.life.newest());
+        let decode =
+            |(number, payload): &(u64, Bytes)| Some((EventId::new(*number), self.decode(payload)?));
+        let readable = batches.iter().filter_map(decode).collect();
         self.remember(&batches);
-        self.send(SourceNews::FullState { request: question.id, as_of, content }, room).await
+        self.send(SourceNews::Latest(question.id, readable), room).await
+    }
+
+    /// What the log calls it.
+    fn name(&self) -> String {
+        format!("source {}", self.spec.events)
     }
 
     fn remember(&mut self, batches: &[(u64, Bytes)]) {
@@ -258,7 +257,7 @@ impl Watcher {
             Err(error) => {
                 self.counters.failed_replays.up();
                 self.count(&error);
-                log!("source {}: replay: {error}", self.spec.events);
+                log_about!(self.name(), "replay: {error}");
                 None
             }
         }
