@@ -19,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
 use super::metrics::{Counter, Page};
+use super::tls::Renewed;
 
 /// Longest time for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -94,14 +95,13 @@ pub fn accept_plain(
 /// handshake.
 pub fn accept_tls(
     listener: TcpListener,
-    config: Arc<ServerConfig>,
+    tls: Arc<Renewed<Arc<ServerConfig>>>,
     places: usize,
     patience: Patience,
     counters: Arc<AcceptCounters>,
 ) -> ReceiverStream<io::Result<Guarded<TlsStream<TcpStream>>>> {
-    let acceptor = TlsAcceptor::from(config);
     accept(listener, places, patience, counters, move |stream| {
-        tokio::time::timeout(HANDSHAKE, acceptor.accept(stream))
+        tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls.get()).accept(stream))
     })
 }
 

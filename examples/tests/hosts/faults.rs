@@ -10,7 +10,7 @@ use std::time::Duration;
 use ckf_examples::hosts::listen::{Patience, accept_tls};
 use ckf_examples::hosts::proto::feed as proto;
 use ckf_examples::hosts::router::link::{Link, channel};
-use ckf_examples::hosts::tls::TlsFiles;
+use ckf_examples::hosts::tls::{Renewed, TlsFiles};
 use futures::{Stream, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -117,12 +117,12 @@ impl proto::feed_server::Feed for Tamperer {
 
 /// Starts one between the site's relay and whoever connects to the port.
 pub(crate) async fn tamperer(site: &Site) -> u16 {
-    let upstream =
-        Link::grpc(&format!("https://{}", local(site.feed)), &files(site, "router"), KEEP_ALIVE);
+    let (url, tls) = (format!("https://{}", local(site.feed)), files(site, "router"));
+    let upstream = Link::grpc(&url, &tls, KEEP_ALIVE, Arc::default());
     let tamperer = Tamperer { upstream: upstream.unwrap(), damaged: Arc::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let tls = files(site, "relay").server().unwrap();
+    let tls = Renewed::new(&files(site, "relay"), Arc::default(), TlsFiles::server).unwrap();
     let incoming = accept_tls(listener, tls, 8, PATIENCE, Arc::default());
     let service = proto::feed_server::FeedServer::new(tamperer);
     tokio::spawn(

@@ -3,6 +3,7 @@
 #![cfg(feature = "hosts")]
 
 mod answers;
+mod certificates;
 mod demo;
 mod drain;
 mod dynamo;

@@ -26,6 +26,7 @@ use ckf_examples::hosts::relay::pool::{PoolHandle, PoolInput};
 use ckf_examples::hosts::relay::sources::Roster;
 use ckf_examples::hosts::source::spec::{DEFAULT_POOL, SourceSpec};
 use ckf_examples::hosts::stop::Stop;
+use ckf_examples::hosts::tls::{Renewed, TlsFiles};
 use ckf_examples::hosts::values;
 use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats};
 use ckf_examples::log;
@@ -94,14 +95,17 @@ async fn run(args: Args) -> HostResult<()> {
     // What can be wrong with options shows before anything starts.
     let sources = fixed_sources(&args.sources)?;
     check(&args)?;
+    let counters = Arc::new(RelayCounters::default());
     let tls = match shared.protocol {
-        Protocol::Ckf => Some(shared.certificates()?.server()?),
+        Protocol::Ckf => {
+            let renewed = counters.tls.clone();
+            Some(Renewed::new(shared.certificates()?, renewed, TlsFiles::server)?)
+        }
         Protocol::Dynamo => None,
     };
     let admin_listener = TcpListener::bind(shared.admin).await.context("--admin")?;
     let listener = TcpListener::bind(args.listen).await.context("--listen")?;
     let pools = Arc::new(start_pools(&args, clock)?);
-    let counters = Arc::new(RelayCounters::default());
     let roster = Roster {
         pools: pools.clone(),
         clock,
@@ -165,7 +169,7 @@ fn check(args: &Args) -> HostResult<()> {
 /// Serves subscribers in the protocol asked for; without certificates that is Dynamo's.
 async fn serve(
     listener: TcpListener,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<Renewed<Arc<ServerConfig>>>>,
     args: &Args,
     pools: &Arc<Vec<PoolHandle>>,
     counters: &RelayCounters,

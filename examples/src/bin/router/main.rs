@@ -210,7 +210,7 @@ async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> Host
             let client = nats::connect(relay, &access, counters.nats.clone()).await?;
             Ok(Link::Nats(NatsLink::new(client, counters.nats.clone())))
         }
-        Way::Grpc => Link::grpc(relay, shared.certificates()?, keep_alive),
+        Way::Grpc => Link::grpc(relay, shared.certificates()?, keep_alive, counters.tls.clone()),
         Way::Dynamo => {
             let tls = shared.tls.as_ref().filter(|_| relay.starts_with("https://"));
             let name = format!("ckf-router-{:08x}", draw() as u32);

@@ -106,7 +106,7 @@ pub async fn connect(
         });
     if url.starts_with("tls://") {
         let tls = access.tls.as_ref().ok_or("tls:// needs --ca, --cert and --key")?;
-        tls.check()?;
+        tls.check_client()?;
         options = options
             .require_tls(true)
             .add_root_certificates(tls.ca.clone())

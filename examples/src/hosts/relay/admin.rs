@@ -17,6 +17,7 @@ use crate::hosts::listen::AcceptCounters;
 use crate::hosts::lock;
 use crate::hosts::metrics::{Counter, Labels, Page};
 use crate::hosts::nats::NatsCounters;
+use crate::hosts::tls::TlsCounters;
 
 /// What the pages are made of.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct RelayCounters {
     pub feed: Arc<FeedCounters>,
     /// Reasons given to subscribers of Dynamo's contract.
     pub dynamo: Arc<ReasonCounters>,
+    /// Looks at the certificates' files.
+    pub tls: Arc<TlsCounters>,
     /// Connections to a NATS server.
     pub nats: Arc<NatsCounters>,
     /// Looks at the sources file that found it absent, half-written or wrong.
@@ -98,6 +101,7 @@ async fn metrics(State(admin): State<Admin>) -> String {
     ];
     page.counters("ckf_feed_requests_total", &[], "result", &feed);
     counters.dynamo.report(&mut page, "ckf_dynamo_refused_total", &[]);
+    counters.tls.report(&mut page);
     counters.nats.report(&mut page);
     page.counter("ckf_sources_file_errors_total", &[], counters.sources_file_errors.get());
     source_metrics(&mut page, &admin);

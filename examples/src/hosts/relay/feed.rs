@@ -20,6 +20,7 @@ use crate::hosts::HostResult;
 use crate::hosts::listen::{AcceptCounters, Patience, accept_tls};
 use crate::hosts::metrics::Counter;
 use crate::hosts::proto::feed as proto;
+use crate::hosts::tls::Renewed;
 
 /// Connections at one time.
 const CONNECTIONS: usize = 256;
@@ -84,7 +85,7 @@ pub struct FeedService {
 /// Those of the listener.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: Arc<Renewed<Arc<ServerConfig>>>,
     service: FeedService,
     accepts: Arc<AcceptCounters>,
     keep_alive: KeepAlive,

@@ -1,6 +1,7 @@
 //! How frames come from a relay: a Subscribe frame goes out, a stream of frames comes back.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use crate::hosts::dynamo::client::DynamoLink;
 use crate::hosts::nats::bind::NatsLink;
 use crate::hosts::proto::feed as proto;
 use crate::hosts::proto::feed::feed_client::FeedClient;
-use crate::hosts::tls::TlsFiles;
+use crate::hosts::tls::{Renewed, TlsCounters, TlsFiles};
 
 /// Longest time for a connection and the head of an answer.
 const OPEN: Duration = Duration::from_secs(3);
@@ -27,7 +28,7 @@ pub type Frames = Pin<Box<dyn Stream<Item = HostResult<Bytes>> + Send>>;
 #[derive(Clone, Debug)]
 pub enum Link {
     /// Over gRPC: one stream per lease.
-    Grpc(FeedClient<Channel>),
+    Grpc(Arc<Renewed<FeedClient<Channel>>>),
     /// Over gRPC, to a relay that speaks Dynamo's contract.
     Dynamo(DynamoLink),
     /// Through a NATS server: the frames of one lease serve all routers.
@@ -39,10 +40,18 @@ impl Link {
     ///
     /// # Errors
     /// An address or files that make no sense.
-    pub fn grpc(url: &str, tls: &TlsFiles, keep_alive: Duration) -> HostResult<Self> {
-        let client = FeedClient::new(channel(url, Some(tls), keep_alive)?)
-            .max_decoding_message_size(MAX_MESSAGE);
-        Ok(Self::Grpc(client))
+    pub fn grpc(
+        url: &str,
+        tls: &TlsFiles,
+        keep_alive: Duration,
+        counters: Arc<TlsCounters>,
+    ) -> HostResult<Self> {
+        let url = url.to_owned();
+        let client = move |tls: &TlsFiles| {
+            let client = FeedClient::new(channel(&url, Some(tls), keep_alive)?);
+            Ok(client.max_decoding_message_size(MAX_MESSAGE))
+        };
+        Ok(Self::Grpc(Renewed::new(tls, counters, client)?))
     }
 
     /// Sends a Subscribe frame. Dropping the stream gives the lease back.
@@ -53,7 +62,7 @@ impl Link {
         match self {
             Self::Grpc(client) => {
                 let request = proto::OpenRequest { frame: subscribe.into() };
-                let mut client = client.clone();
+                let mut client = client.get();
                 let answer = tokio::time::timeout(OPEN, client.open(request)).await??;
                 Ok(Box::pin(
                     answer.into_inner().map_ok(|message| message.frame).map_err(Into::into),

@@ -38,6 +38,7 @@ use super::listen::AcceptCounters;
 use super::metrics::Counter;
 use super::nats::NatsCounters;
 use super::stop::Stop;
+use super::tls::TlsCounters;
 use lane::LaneBoard;
 use refusal::Refusal;
 use spec::DcSpec;
@@ -140,6 +141,8 @@ pub struct RouterCounters {
     pub admin: Arc<AcceptCounters>,
     /// To NATS servers.
     pub nats: Arc<NatsCounters>,
+    /// Looks at the certificates' files.
+    pub tls: Arc<TlsCounters>,
     /// Requests that were not understood, too large, or for no pool here.
     pub bad: Counter,
 }

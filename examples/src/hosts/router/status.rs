@@ -152,6 +152,7 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
     router.counters.front.report(&mut page, "front");
     router.counters.admin.report(&mut page, "admin");
     router.counters.nats.report(&mut page);
+    router.counters.tls.report(&mut page);
     page.into_text()
 }
 
