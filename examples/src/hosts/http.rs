@@ -6,19 +6,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::header::{CONTENT_TYPE, EXPECT};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Body as _;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::server::conn::http1;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt;
 
@@ -27,13 +24,9 @@ use super::stop::Stop;
 
 /// Longest time for the headers of a request, from the previous one's end.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Longest time for the body of a request.
-const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a connection is kept for re-use: less than the five seconds after which common servers of
 /// engines close theirs, so that no request is sent into a close.
 const IDLE: Duration = Duration::from_secs(4);
-/// Times the limit that is read of a body that is too long, to be dropped.
-const DISCARD: u64 = 8;
 /// Longest time for a client to take what it is sent.
 const STALL: Duration = Duration::from_secs(30);
 /// Bytes of all headers together.
@@ -102,54 +95,6 @@ pub async fn serve_until(
         Ok(()) => 0,
         Err(_) => Arc::strong_count(&open) - 1,
     }
-}
-
-/// Reads the body of a request: at most `limit` bytes, in bounded time.
-///
-/// # Errors
-/// The status that tells the client what was wrong.
-pub async fn read_body(request: Request, limit: usize) -> Result<Bytes, StatusCode> {
-    let asks_first = request.headers().contains_key(EXPECT);
-    let announced = request.body().size_hint().lower();
-    let mut body = request.into_body();
-    let read = async {
-        // What announces too much is not kept at all.
-        if announced <= limit as u64 {
-            match Limited::new(&mut body, limit).collect().await {
-                Ok(body) => return Ok(body.to_bytes()),
-                Err(error) if error.is::<LengthLimitError>() => {}
-                Err(_) => return Err(StatusCode::BAD_REQUEST),
-            }
-        }
-        // Many clients hear nothing before they have sent all. Those that send far too much, or that
-        // ask first, need not go on.
-        let mut more = DISCARD * limit as u64;
-        if asks_first || announced > more {
-            more = 0;
-        }
-        while more > 0
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            more = more.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
-        }
-        Err(StatusCode::PAYLOAD_TOO_LARGE)
-    };
-    match tokio::time::timeout(BODY_TIME, read).await {
-        Ok(read) => read,
-        Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
-    }
-}
-
-/// [`read_body`], and what it says in JSON.
-///
-/// # Errors
-/// The status that tells the client what was wrong.
-pub async fn read_json<T: DeserializeOwned>(
-    request: Request,
-    limit: usize,
-) -> Result<T, StatusCode> {
-    let body = read_body(request, limit).await?;
-    serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)
 }
 
 /// A client that keeps connections for re-use.

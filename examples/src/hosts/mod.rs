@@ -7,13 +7,14 @@
 //! | `engine-sim` | in place of an engine, to try it all on one machine | [`engine`] |
 //! | any | Dynamo's relay contract in place of ours | [`dynamo`] |
 //!
-//! Shared by them: [`options`], [`values`], [`files`], [`clock`], [`identity`], [`http`], [`listen`],
+//! Shared by them: [`bodies`], [`options`], [`values`], [`files`], [`clock`], [`identity`], [`http`], [`listen`],
 //! [`log`], [`tls`], [`metrics`], [`stop`].
 //!
 //! Every listener bounds connections, streams, header and body sizes, and the time that a peer may
 //! take. Secrets come from files only.
 //! `examples/HOSTS.md` says how the programs are run.
 
+pub mod bodies;
 pub mod certs;
 pub mod clock;
 pub mod dynamo;

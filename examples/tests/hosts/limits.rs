@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ckf_examples::hosts::proto::feed as proto;
 use ckf_examples::hosts::router::link::channel;
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -160,6 +161,42 @@ async fn http_listeners_are_bounded() {
     // Nobody else noticed.
     assert_eq!(site.lane("ckf_lane_total", "resync").await, 0.0);
     assert!(site.complete(&prompt(1, 3)).await.is_some());
+}
+
+/// All bodies together have their limit, too: who finds no room is told to come back, and does.
+#[tokio::test]
+async fn bodies_that_are_under_way_are_bounded_together() {
+    let site = Site::new(1);
+    let _engine = site.engines[0].start().await;
+    let relay = format!("https://{}", local(site.feed));
+    let _router = site.router_of(site.folder.path(), &relay, "--bodies-mib 8");
+    site.watch.up(site.router_admin, "/healthz").await;
+    let part = || {
+        let mut stream = TcpStream::connect(local(site.front)).unwrap();
+        let head = "POST /v1/completions HTTP/1.1\r\nhost: h\r\ncontent-length: 4000000\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&vec![b' '; 3_900_000]).unwrap();
+        stream
+    };
+    let mut held = vec![part(), part()];
+    site.watch.until(site.router_admin, "ckf_body_bytes", &[], 7_800_000.0).await;
+    let mut third = part();
+    third.write_all(&vec![b' '; 100_000]).unwrap();
+    let mut answer = [0; 2000];
+    let len = third.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..len]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
+    assert!(answer.contains("\"no_room\""), "{answer}");
+    let refused = site.watch.metric(site.router_admin, "ckf_bodies_refused_total", &[]).await;
+    assert_eq!(refused, 1.0);
+    // Small ones still fit, and with the others gone there is room again.
+    assert!(site.complete(&prompt(1, 3)).await.is_some());
+    held.clear();
+    let body = json!({ "prompt": prompt(2, 3), "pad": "x".repeat(3_000_000) });
+    let answer = site.watch.post(site.front, "/v1/completions", &body).await;
+    assert!(answer.is_some_and(|answer| answer["usage"].is_object()));
+    let bytes = site.watch.metric(site.router_admin, "ckf_body_bytes", &[]).await;
+    assert_eq!(bytes, 0.0);
 }
 
 /// The gRPC listeners: silence before and after the handshake, huge headers, requests that never

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ckf_consumer::{Consumer, ConsumerConfig, QueryHandle, SessionConfig, SessionTimes};
 use ckf_core::Format;
+use ckf_examples::hosts::bodies::Bodies;
 use ckf_examples::hosts::clock::Clock;
 use ckf_examples::hosts::dynamo::agree::agree;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
@@ -61,9 +62,19 @@ struct Args {
     /// that is not streamed begins when all of it is there.
     #[arg(long, default_value_t = 30_000, value_parser = millis())]
     patience_ms: u64,
+    /// Bytes of all requests' bodies that no endpoint has begun to answer yet, in MiB. A body has 4 at
+    /// most; its tokens take up to twice as much again.
+    #[arg(long, default_value_t = 256, value_parser = mebibytes())]
+    bodies_mib: usize,
     /// How long answers under way may take to end once the router is told to, in milliseconds.
     #[arg(long, default_value_t = 30_000, value_parser = millis())]
     drain_ms: u64,
+}
+
+/// Room for at least one body.
+fn mebibytes() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u32).range(4..=65_536).map(|mebibytes| mebibytes as usize)
 }
 
 #[tokio::main]
@@ -87,7 +98,8 @@ async fn run(args: Args) -> HostResult<()> {
         pools.push(Arc::new(pool.context(format_args!("pool {name}"))?));
     }
     let model = args.shared.model.clone();
-    let router = Arc::new(Router { pools, model, stop: stop.clone(), counters });
+    let bodies = Bodies::new(args.bodies_mib << 20);
+    let router = Arc::new(Router { pools, model, bodies, stop: stop.clone(), counters });
     let pages = status::routes(router.clone());
     log!("router listens on {}, pages on {}", listener.local_addr()?, admin.local_addr()?);
     tokio::spawn(http::serve(admin, pages, ADMIN_PLACES, router.counters.admin.clone()));

@@ -16,11 +16,13 @@ use serde_json::json;
 
 use super::Engine;
 use super::publisher::Publisher;
-use crate::hosts::http::read_json;
+use crate::hosts::bodies::Bodies;
 use crate::hosts::lock;
 
 /// Bytes of a request at most.
 const MAX_BODY: usize = 4 << 20;
+/// Bytes of all requests under way.
+const ALL_BODIES: usize = 64 << 20;
 /// Tokens of an answer at most.
 const MAX_TOKENS: u32 = 4096;
 
@@ -31,6 +33,7 @@ pub struct Service {
     name: String,
     block_size: usize,
     token_time: Duration,
+    bodies: Bodies,
 }
 
 /// What a client asks. Prompts are token ids.
@@ -54,7 +57,8 @@ impl Service {
     /// Serves prompts with `engine` and publishes what happens to its blocks.
     pub fn new(engine: Engine, publisher: Publisher, name: String, token_time: Duration) -> Self {
         let block_size = engine.block_size;
-        Self { state: Arc::new(Mutex::new((engine, publisher))), name, block_size, token_time }
+        let state = Arc::new(Mutex::new((engine, publisher)));
+        Self { state, name, block_size, token_time, bodies: Bodies::new(ALL_BODIES) }
     }
 
     /// The routes.
@@ -72,7 +76,7 @@ async fn complete(
     State(service): State<Service>,
     request: Request,
 ) -> Result<Response, StatusCode> {
-    let completion: Completion = read_json(request, MAX_BODY).await?;
+    let completion: Completion = service.bodies.read_json(request, MAX_BODY).await?;
     let tokens = completion.max_tokens.min(MAX_TOKENS);
     let served = {
         // Numbered and published under one lock: the order of events is that of the cache.
@@ -120,7 +124,7 @@ async fn complete(
 
 /// For each block of a prompt, whether the cache holds it: the truth to compare a router with.
 async fn blocks(State(service): State<Service>, request: Request) -> Result<Response, StatusCode> {
-    let completion: Completion = read_json(request, MAX_BODY).await?;
+    let completion: Completion = service.bodies.read_json(request, MAX_BODY).await?;
     let (engine, publisher) = &*lock(&service.state);
     let held = engine.holds(&completion.prompt);
     let answer =

@@ -9,7 +9,6 @@ use axum::http::header::CONTENT_ENCODING;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bytes::Bytes;
 use ckf_core::BlockHash;
 use ckf_core::sequence::Scope;
 use ckf_protocol::Lane;
@@ -20,7 +19,7 @@ use super::forward::{Candidate, forward};
 use super::prompt::{self, Asked};
 use super::refusal::Refusal;
 use super::{PoolRouter, Router};
-use crate::hosts::http::read_body;
+use crate::hosts::bodies::Body;
 
 /// Bytes of a request at most.
 const MAX_BODY: usize = 4 << 20;
@@ -42,7 +41,7 @@ struct Incoming {
     pool: Arc<PoolRouter>,
     prompts: Vec<Vec<u32>>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 }
 
 /// Where a request goes, and why.
@@ -58,12 +57,17 @@ async fn read(router: &Router, request: Request) -> Result<Incoming, Refusal> {
             return Err(Refusal::Body(StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
         let headers = request.headers().clone();
-        let body = read_body(request, MAX_BODY).await.map_err(Refusal::Body)?;
-        let Asked { prompts, model } = prompt::read(&body)?;
+        let body = router.bodies.read(request, MAX_BODY).await.map_err(Refusal::body)?;
+        let Asked { prompts, model } = prompt::read(&body.bytes)?;
         let pool = router.pool(model.as_deref())?.clone();
         Ok(Incoming { pool, prompts, headers, body })
     };
-    incoming.await.inspect_err(|_| router.counters.bad.up())
+    incoming.await.inspect_err(|refusal| {
+        // Those that there was no room for are counted where the room is.
+        if refusal.is_bad_request() {
+            router.counters.bad.up();
+        }
+    })
 }
 
 impl PoolRouter {
@@ -118,7 +122,8 @@ async fn complete(
     let depth = plan.candidates.first().and_then(|&(dc, _)| plan.views[dc].depth).unwrap_or(0);
     let class = (usize::BITS - depth.leading_zeros()) as usize;
     counters.depths[class.min(counters.depths.len() - 1)].up();
-    forward(pool, plan.candidates, headers, body).await
+    // Takes its room until an answer has begun: then nobody needs it again.
+    forward(pool, plan.candidates, headers, body.bytes.clone()).await
 }
 
 /// Only says where and why.

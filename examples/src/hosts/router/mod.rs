@@ -30,6 +30,7 @@ use std::sync::{Arc, OnceLock};
 
 use ckf_consumer::QueryHandle;
 
+use super::bodies::Bodies;
 use super::clock::Clock;
 use super::dynamo::reason::Refusals;
 use super::dynamo::watch::ServingBoard;
@@ -154,6 +155,8 @@ pub struct Router {
     pub pools: Vec<Arc<PoolRouter>>,
     /// What the operator calls the model.
     pub model: String,
+    /// Room for the bodies of requests.
+    pub bodies: Bodies,
     /// Whether it is to end.
     pub stop: Stop,
     /// What happened.

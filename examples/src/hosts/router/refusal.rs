@@ -15,6 +15,9 @@ pub enum Refusal {
     /// The body did not come as it should; with the status that says how.
     #[error("the body is {}", what_body(*.0))]
     Body(StatusCode),
+    /// The bodies of other requests leave no room for this one.
+    #[error("too much is under way")]
+    NoRoom,
     /// The body is no JSON, or has a field of another type.
     #[error("no JSON object of the right form: {0}")]
     NoJson(String),
@@ -66,6 +69,14 @@ fn what_body(status: StatusCode) -> &'static str {
 }
 
 impl Refusal {
+    /// A body that did not come, with the status that says why.
+    pub(super) fn body(status: StatusCode) -> Self {
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE => Self::NoRoom,
+            status => Self::Body(status),
+        }
+    }
+
     /// Malformed JSON.
     pub(super) fn json(error: serde_json::Error) -> Self {
         Self::NoJson(error.to_string().chars().take(MAX_SAID).collect())
@@ -82,7 +93,7 @@ impl Refusal {
             Self::Body(status) => *status,
             Self::UnknownModel(_) | Self::NoPage => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NobodyServes | Self::AllBusy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRoom | Self::NobodyServes | Self::AllBusy => StatusCode::SERVICE_UNAVAILABLE,
             Self::NobodyAnswers => StatusCode::BAD_GATEWAY,
             _ => StatusCode::BAD_REQUEST,
         }
@@ -92,6 +103,7 @@ impl Refusal {
     fn details(&self) -> (Option<&'static str>, &'static str) {
         match self {
             Self::Body(_) => (None, "bad_body"),
+            Self::NoRoom => (None, "no_room"),
             Self::NoJson(_) => (None, "bad_json"),
             Self::NoPrompt => (Some("prompt"), "missing_prompt"),
             Self::Text => (Some("prompt"), "text_prompt_unsupported"),

@@ -149,6 +149,7 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
         page.counters("ckf_requests_total", &[("pool", &pool.name)], "what", &requests);
     }
     page.counter("ckf_bad_requests_total", &[], router.counters.bad.get());
+    router.bodies.report(&mut page);
     router.counters.front.report(&mut page, "front");
     router.counters.admin.report(&mut page, "admin");
     router.counters.nats.report(&mut page);
