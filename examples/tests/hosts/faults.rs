@@ -223,6 +223,27 @@ async fn restarts_without_a_disk_end_in_the_engines_state() {
     site.until_depth(&prompt(3, 2), 2).await;
 }
 
+/// A router that is more impatient than its relay has heartbeats says what is the matter.
+#[tokio::test]
+async fn silence_shorter_than_a_heartbeat_is_explained() {
+    let site = Site::new(1);
+    let _engine = site.engines[0].start().await;
+    let relay = format!("https://{}", local(site.feed));
+    for (heartbeat, named) in [(60_000, "--heartbeat-ms"), (1000, "a single lost one")] {
+        let _relay = site.relay(&format!("--heartbeat-ms {heartbeat}")).await;
+        let log = site.folder.path().join("router.log");
+        let _router = site.router_logged(&relay, "--silence-ms 1500", &log);
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        for _ in 0..200 {
+            if said().contains(named) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(said().contains(named), "{}", said());
+    }
+}
+
 /// An engine that stops without closing anything: requests go elsewhere, its silence shows, and it
 /// goes on as if nothing had happened.
 #[tokio::test]

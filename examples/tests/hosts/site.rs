@@ -79,8 +79,9 @@ impl Site {
     }
 
     pub(crate) fn start_relay(&self, more: &str) -> Process {
+        let heartbeat = if more.contains("--heartbeat") { "" } else { "--heartbeat-ms 300" };
         let mut line = args(&format!(
-            "--dc-id 1 --listen {} --admin {} --heartbeat-ms 300 --keepalive-ms 600 {more}",
+            "--dc-id 1 --listen {} --admin {} {heartbeat} --keepalive-ms 600 {more}",
             local(self.feed),
             local(self.relay_admin)
         ));
@@ -100,13 +101,24 @@ impl Site {
 
     /// The router, with the certificates of `folder`, reading from `relay`.
     pub(crate) fn router_of(&self, folder: &Path, relay: &str, more: &str) -> Process {
+        Process::start("router", ROUTER, &self.router_line(folder, relay, more))
+    }
+
+    /// The same with the site's certificates, its log in a file.
+    pub(crate) fn router_logged(&self, relay: &str, more: &str, log: &Path) -> Process {
+        let line = self.router_line(self.folder.path(), relay, more);
+        Process::start_logged("router", ROUTER, &line, log)
+    }
+
+    fn router_line(&self, folder: &Path, relay: &str, more: &str) -> Vec<String> {
         let endpoints: String = self
             .engines
             .iter()
             .map(|engine| format!(",endpoint={}", http(engine.http, "")))
             .collect();
+        let silence = if more.contains("--silence-ms") { "" } else { "--silence-ms 1500" };
         let mut line = args(&format!(
-            "--listen {} --admin {} --silence-ms 1500 --keepalive-ms 1000 --patience-ms 700 \
+            "--listen {} --admin {} {silence} --keepalive-ms 1000 --patience-ms 700 \
              --dc id=1,relay={relay}{endpoints} {more}",
             local(self.front),
             local(self.router_admin)
@@ -115,7 +127,7 @@ impl Site {
         if !relay.starts_with("nats:") {
             line.extend(tls(folder, "router"));
         }
-        Process::start("router", ROUTER, &line)
+        line
     }
 
     /// The router, once its lane is ready.

@@ -20,10 +20,11 @@ use ckf_examples::hosts::dynamo::agree::agree;
 use ckf_examples::hosts::dynamo::client::DynamoLink;
 use ckf_examples::hosts::dynamo::watch::{self, ServingBoard};
 use ckf_examples::hosts::nats::bind::NatsLink;
-use ckf_examples::hosts::options::{Shared, millis};
+use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
 use ckf_examples::hosts::router::link::{Link, channel};
 use ckf_examples::hosts::router::plan::{self, Way};
+use ckf_examples::hosts::router::rhythm::Rhythm;
 use ckf_examples::hosts::router::spec::DcSpec;
 use ckf_examples::hosts::router::{
     Dc, Endpoint, PoolRouter, RequestCounters, Router, RouterCounters, front, status,
@@ -39,6 +40,8 @@ use tokio::net::TcpListener;
 const FRONT_PLACES: usize = 1024;
 /// Connections of operators at one time.
 const ADMIN_PLACES: usize = 32;
+/// How often Dynamo's relays say that they are there.
+const DYNAMO_HEARTBEAT_MS: u64 = 10_000;
 
 /// Sends each prompt to the data center that holds most of it.
 #[derive(Debug, Parser)]
@@ -55,9 +58,10 @@ struct Args {
     /// requests say which by the name in `model`.
     #[arg(long, value_parser = values::name)]
     pool: Option<String>,
-    /// Silence after which a lane is retired, in milliseconds; several heartbeats of the relays.
-    #[arg(long, default_value_t = 10_000, value_parser = millis())]
-    silence_ms: u64,
+    /// Silence after which a lane is retired, in milliseconds; several heartbeats of the relays
+    /// [default: 10000, Dynamo's 30000].
+    #[arg(long, value_parser = millis())]
+    silence_ms: Option<u64>,
     /// How long an endpoint may take to begin an answer, or pause in it, in milliseconds. An answer
     /// that is not streamed begins when all of it is there.
     #[arg(long, default_value_t = 30_000, value_parser = millis())]
@@ -86,6 +90,9 @@ async fn run(args: Args) -> HostResult<()> {
     let stop = Stop::on_signal()?;
     // What can be wrong with options shows before anything starts.
     let plan = plan::pools(&args.dcs, args.pool.as_deref(), &args.shared)?;
+    if args.shared.protocol == Protocol::Dynamo && silence(&args).get() < 2 * DYNAMO_HEARTBEAT_MS {
+        log!("--silence-ms: Dynamo's relays may be silent for {DYNAMO_HEARTBEAT_MS} ms");
+    }
     let admin = TcpListener::bind(args.shared.admin).await.context("--admin")?;
     let listener = TcpListener::bind(args.listen).await.context("--listen")?;
     let (clock, counters) = (Clock::start(), RouterCounters::default());
@@ -111,6 +118,15 @@ async fn run(args: Args) -> HostResult<()> {
     }
 }
 
+/// Silence after which a lane is retired: of Dynamo's relays three of their heartbeats.
+fn silence(args: &Args) -> Millis {
+    let usual = match args.shared.protocol {
+        Protocol::Ckf => 10_000,
+        Protocol::Dynamo => 3 * DYNAMO_HEARTBEAT_MS,
+    };
+    Millis::new(args.silence_ms.unwrap_or(usual))
+}
+
 /// One pool: a consumer with a lane for each data center that has it.
 async fn pool(
     args: &Args,
@@ -120,12 +136,13 @@ async fn pool(
     clock: Clock,
 ) -> HostResult<PoolRouter> {
     let shared = &args.shared;
-    let times = SessionTimes { silence: Millis::new(args.silence_ms), ..SessionTimes::default() };
+    let silence = silence(args);
+    let times = SessionTimes { silence, ..SessionTimes::default() };
     let config = ConsumerConfig::default()
         .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
     let query = Arc::default();
     let mut dcs = Vec::new();
-    let mut lanes = Lanes { config, clock, query: Arc::clone(&query), lanes: Vec::new() };
+    let mut lanes = Lanes { config, clock, silence, query: Arc::clone(&query), lanes: Vec::new() };
     for spec in specs {
         let link = link(shared, spec, counters).await.context(&spec.relay)?;
         let dc = dc(spec, &link);
@@ -169,6 +186,7 @@ type Lane = (DcId, Link, Arc<LaneBoard>, Arc<ServingBoard>);
 struct Lanes {
     config: ConsumerConfig,
     clock: Clock,
+    silence: Millis,
     query: Arc<OnceLock<QueryHandle>>,
     lanes: Vec<Lane>,
 }
@@ -192,7 +210,8 @@ impl Lanes {
                 let pool = PoolId { domain: manifest.domain(), dc };
                 tokio::spawn(watch::watch(link.clone(), pool, serving));
             }
-            tokio::spawn(lane::run(session, dc, link, self.clock, board));
+            let rhythm = Rhythm::new(self.silence);
+            tokio::spawn(lane::run(session, dc, link, self.clock, board, rhythm));
         }
         let _ = self.query.set(query);
         Ok(())

@@ -7,6 +7,7 @@ use ckf_protocol::{DcId, Epoch, Instant, ProducerIdentity, Sequence};
 use futures::StreamExt;
 
 use super::link::{Frames, Link, is_request};
+use super::rhythm::Rhythm;
 use crate::hosts::HostResult;
 use crate::hosts::clock::Clock;
 use crate::hosts::lock;
@@ -70,6 +71,7 @@ pub async fn run(
     link: Link,
     clock: Clock,
     board: Arc<LaneBoard>,
+    mut rhythm: Rhythm,
 ) {
     session
         .assign(dc, Epoch::new(1), clock.now())
@@ -81,7 +83,7 @@ pub async fn run(
             session.handle_disconnected(clock.now());
         }
         while let Some(event) = session.poll_event() {
-            tell(dc, event, &board);
+            tell(dc, event, &board, &mut rhythm);
         }
         board.write(|report| {
             report.state = Some(session.state());
@@ -92,11 +94,19 @@ pub async fn run(
             frame = next(&mut frames) => match frame {
                 Some(Ok(frame)) => {
                     let now = clock.now();
+                    let heartbeats = session.stats().heartbeats;
                     let handled = session.handle_frame(&frame, now);
                     // Only what is believed is a sign of life.
                     use Handled::{Ignored, Rejected, Retired};
                     if !matches!(handled, Ignored(_) | Rejected(_) | Retired(_)) {
-                        board.write(|report| report.heard = Some(now));
+                        let mut before = None;
+                        board.write(|report| before = report.heard.replace(now));
+                        if session.stats().heartbeats > heartbeats
+                            && let Some(before) = before
+                            && let Some(warning) = rhythm.heartbeat(now.saturating_since(before))
+                        {
+                            log_about!(named(dc), "{warning}");
+                        }
                     }
                 }
                 ended => {
@@ -143,7 +153,7 @@ fn named(dc: DcId) -> String {
     format!("lane of data center {dc}")
 }
 
-fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard) {
+fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard, rhythm: &mut Rhythm) {
     match event {
         SessionEvent::Ready { sequence, .. } => {
             log_about!(named(dc), "ready at {sequence}")
@@ -152,6 +162,9 @@ fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard) {
             board.write(|report| report.last_failure = Some(failure));
             if was_ready {
                 log_about!(named(dc), "retired: {failure:?}");
+                if let Some(warning) = rhythm.retired(failure == Failure::Silence) {
+                    log_about!(named(dc), "{warning}");
+                }
             }
         }
         SessionEvent::Rejected { reason } => log_about!(named(dc), "rejected: {reason:?}"),

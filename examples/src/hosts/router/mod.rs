@@ -6,7 +6,7 @@
 //!
 //! - [`spec`], [`plan`]: the data centers it knows, and how their relays are reached;
 //! - [`link`]: how frames come from a relay;
-//! - [`lane`]: the task that keeps one lane fed;
+//! - [`lane`], [`rhythm`]: the task that keeps one lane fed;
 //! - [`choose`]: where a request goes;
 //! - [`front`]: the OpenAI-compatible front;
 //! - [`prompt`], [`refusal`]: what it reads, and what it says when that makes no sense;
@@ -22,6 +22,7 @@ pub mod link;
 pub mod plan;
 pub mod prompt;
 pub mod refusal;
+pub mod rhythm;
 pub mod spec;
 pub mod status;
 
