@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 use ckf_testkit::kv_events::Batch;
 use serde_json::Value;
 
+use crate::site::Site;
 use crate::support::{
     Process, RELAY, Watch, args, certificates, line, local, ports, python, shared, tls,
 };
+
+/// The topic of a simulated engine that is not told another one.
+const TOPIC: &str = "kv@engine@sim";
 
 /// A relay and one publisher.
 struct Trial {
@@ -128,4 +132,41 @@ async fn every_payload_is_taken_or_counted() {
     assert_eq!(watch.get(trial.admin, "/healthz").await.as_deref(), Some("ok\n"));
     trial.relay.signal("TERM");
     assert!(trial.relay.wait(), "the relay ends in order");
+}
+
+/// The other way round: pyzmq's SUB, DEALER and REQ sockets understand the simulator's, by topic, in
+/// numbers and bytes, with heartbeats of ZeroMQ's own.
+#[tokio::test]
+async fn an_independent_subscriber_understands_a_simulated_engine() {
+    let Some(python) = python() else { return };
+    let site = Site::new(1);
+    let engine = site.engines[0];
+    let _process = engine.start().await;
+    site.fill(engine, 1, 4).await;
+    let (events, replay) = engine.sockets();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/subscriber.py");
+    let line_of = [script, &events.to_string(), &replay.to_string(), TOPIC, "3"].map(str::to_owned);
+    let (_subscriber, mut out) = Process::start_and_hear("subscriber", &python, &line_of);
+    let read = move || {
+        let said = line(&mut out);
+        (said, out)
+    };
+    let (said, mut out) = tokio::task::spawn_blocking(read).await.unwrap();
+    assert_eq!(said, "ready");
+    for seed in 2..5 {
+        site.fill(engine, seed, 2).await;
+    }
+    let found = tokio::task::spawn_blocking(move || line(&mut out)).await.unwrap();
+    let found: Value = serde_json::from_str(&found).expect("the subscriber ends well");
+    let expected = serde_json::json!({
+        "live": [1, 2, 3],
+        "replayed": [0, 1, 2, 3],
+        "live_is_replayed": true,
+        "from_the_second": true,
+        "by_req": true,
+        "deaf": true,
+        "disconnects": 0,
+        "blocks": 10,
+    });
+    assert_eq!(found, expected);
 }
