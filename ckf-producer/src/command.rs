@@ -89,9 +89,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome that is nothing but an error for `failed` blocks.
-    pub(crate) fn refused(failed: usize, error: impl Into<CommandError>) -> Self {
-        Self { failed: failed as u64, error: Some(error.into()), ..Self::default() }
+    /// Counts so many failed blocks.
+    #[cold]
+    pub(crate) fn refuse(&mut self, blocks: usize, error: impl Into<CommandError>) {
+        self.failed += blocks as u64;
+        self.error.get_or_insert(error.into());
     }
 
     /// Counts one failed block.

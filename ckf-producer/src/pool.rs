@@ -126,60 +126,34 @@ impl Pool {
     /// Cost: a few memory accesses a block; now and then some thousand hashes move to a grown
     /// segment. A block that finds no room in the filter is owned all the same and omitted.
     pub fn store(&mut self, member: Member, blocks: &[BlockHash]) -> Outcome {
-        if let Err(violation) = self.fence_state() {
-            return Outcome::refused(blocks.len(), violation);
-        }
-        let mut outcome = Outcome::default();
-        if !blocks.is_empty() {
-            match self.ownership.enter(member, &mut self.budget) {
-                Ok(at) => {
-                    self.gain_all(at, blocks, &mut outcome);
-                    self.ownership.leave_if_empty(member, at, &mut self.budget);
-                }
-                Err(error) => outcome = Outcome::refused(blocks.len(), error),
-            }
-        }
-        self.finish(outcome)
+        self.command(blocks.len(), |pool, outcome| pool.gain_all(member, blocks, outcome))
     }
 
     /// The member no longer owns these blocks. Blocks that it does not own are counted as unknown
     /// and change nothing. Needs no memory. Cost: a few memory accesses a block.
     pub fn remove(&mut self, member: Member, blocks: &[BlockHash]) -> Outcome {
-        if let Err(violation) = self.fence_state() {
-            return Outcome::refused(blocks.len(), violation);
-        }
-        let mut outcome = Outcome::default();
-        match self.ownership.find(member) {
+        self.command(blocks.len(), |pool, outcome| match pool.ownership.find(member) {
             Some(at) => {
-                self.lose_all(at, blocks, &mut outcome);
-                self.ownership.leave_if_empty(member, at, &mut self.budget);
+                pool.lose_all(at, blocks, outcome);
+                pool.ownership.leave_if_empty(member, at, &mut pool.budget);
             }
             None => outcome.unknown = blocks.len() as u64,
-        }
-        self.finish(outcome)
+        })
     }
 
     /// The member owns nothing any more. Needs no memory. Cost: by the member's own blocks,
     /// whatever the pool holds.
     pub fn clear_member(&mut self, member: Member) -> Outcome {
-        if let Err(violation) = self.fence_state() {
-            return Outcome::refused(0, violation);
-        }
-        let mut outcome = Outcome::default();
-        self.clear(member, &mut outcome);
-        self.finish(outcome)
+        self.command(0, |pool, outcome| pool.clear(member, outcome))
     }
 
     /// All ranks of the worker own nothing any more. Needs no memory. Cost: by their own blocks.
     pub fn remove_worker(&mut self, worker: WorkerId) -> Outcome {
-        if let Err(violation) = self.fence_state() {
-            return Outcome::refused(0, violation);
-        }
-        let mut outcome = Outcome::default();
-        while let Some(member) = self.ownership.first_of(worker) {
-            self.clear(member, &mut outcome);
-        }
-        self.finish(outcome)
+        self.command(0, |pool, outcome| {
+            while let Some(member) = pool.ownership.first_of(worker) {
+                pool.clear(member, outcome);
+            }
+        })
     }
 
     /// The member owns exactly these blocks.
@@ -189,35 +163,18 @@ impl Pool {
     /// Where memory is refused for a new block, that block is not owned; all others are as wished.
     /// Needs no memory beyond that of the larger of the two states. Cost: by the blocks of both.
     pub fn replace_member(&mut self, member: Member, blocks: &[BlockHash]) -> Outcome {
-        if let Err(violation) = self.fence_state() {
-            return Outcome::refused(blocks.len(), violation);
-        }
-        let mut outcome = Outcome::default();
-        if let Some(at) = self.ownership.find(member) {
-            self.keep_only(at, blocks, &mut outcome);
-            self.ownership.leave_if_empty(member, at, &mut self.budget);
-        }
-        if !blocks.is_empty() {
-            match self.ownership.enter(member, &mut self.budget) {
-                Ok(at) => {
-                    self.gain_all(at, blocks, &mut outcome);
-                    self.ownership.leave_if_empty(member, at, &mut self.budget);
-                }
-                Err(error) => {
-                    outcome.failed = blocks.len() as u64;
-                    outcome.error.get_or_insert(error);
-                }
+        self.command(blocks.len(), |pool, outcome| {
+            if let Some(at) = pool.ownership.find(member) {
+                pool.keep_only(at, blocks, outcome);
+                pool.ownership.leave_if_empty(member, at, &mut pool.budget);
             }
-        }
-        self.finish(outcome)
+            pool.gain_all(member, blocks, outcome);
+        })
     }
 
     /// A command without blocks: only the share of re-admission that every command does.
     pub fn flush(&mut self) -> Outcome {
-        match self.fence_state() {
-            Ok(()) => self.finish(Outcome::default()),
-            Err(violation) => Outcome::refused(0, violation),
-        }
+        self.command(0, |_, _| ())
     }
 
     /// The next event, oldest first. At most one of each kind waits.
@@ -239,8 +196,25 @@ impl Pool {
         self.violation.get_or_insert(violation);
     }
 
-    /// What every command ends with.
-    fn finish(&mut self, mut outcome: Outcome) -> Outcome {
+    /// Runs a command about so many blocks, and does what every command ends with.
+    ///
+    /// The outcome is never copied before it is returned: copied in wide words so soon after its
+    /// counters were written one by one, it would wait for all writes under way.
+    #[inline]
+    fn command(&mut self, blocks: usize, run: impl FnOnce(&mut Self, &mut Outcome)) -> Outcome {
+        let mut outcome = Outcome::default();
+        match self.violation {
+            None => {
+                run(self, &mut outcome);
+                self.finish(&mut outcome);
+            }
+            Some(violation) => outcome.refuse(blocks, violation),
+        }
+        outcome
+    }
+
+    #[inline]
+    fn finish(&mut self, outcome: &mut Outcome) {
         match self.violation {
             Some(violation) => outcome.error = outcome.error.or(Some(violation.into())),
             None => {
@@ -249,14 +223,26 @@ impl Pool {
                 self.occupancy.note(self.projection.distinct());
             }
         }
-        outcome
     }
 
     /// The member gains these blocks.
-    fn gain_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        // What lies beside the filter is only written, which waits for no memory.
-        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
-        self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
+    fn gain_all(&mut self, member: Member, blocks: &[BlockHash], outcome: &mut Outcome) {
+        if blocks.is_empty() {
+            return;
+        }
+        let at = match self.ownership.enter(member, &mut self.budget) {
+            Ok(at) => at,
+            Err(error) => return outcome.refuse(blocks.len(), error),
+        };
+        if let &[block] = blocks {
+            // Decoding engines report block by block. The waits of one block overlap by themselves.
+            self.gain(at, &self.compute(block), outcome);
+        } else {
+            // What lies beside the filter is only written, which waits for no memory.
+            let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
+            self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
+        }
+        self.ownership.leave_if_empty(member, at, &mut self.budget);
     }
 
     /// The member loses these blocks, as far as it has them.
@@ -278,7 +264,7 @@ impl Pool {
     }
 
     /// A block that nobody owns, as the filter tells, is not in the member's set either: no search.
-    #[inline]
+    #[inline(always)]
     fn gain(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
         let Self { ownership, projection, .. } = self;
         match ownership.room(at, block.key) {
