@@ -4,7 +4,7 @@
 //! moves, so that an insertion changes as few buckets as possible and a refusal changes none.
 //! Deterministic: the same table and address always give the same plan.
 
-use crate::{Address, BucketImage, BucketIndex, Format};
+use crate::{Address, BucketIndex, Buckets, Format};
 
 /// Buckets that one search may look at. At 95 % load some 15 % of the buckets still have room, so
 /// a search that looks at this many fails only when the table is practically full.
@@ -57,7 +57,7 @@ impl Plan {
 
 /// Finds a plan for an address whose candidate buckets are both full.
 #[cold]
-pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<Plan> {
+pub(crate) fn plan(format: &Format, buckets: &impl Buckets, address: &Address) -> Option<Plan> {
     let root =
         |bucket: BucketIndex, at| Node { bucket: bucket.get(), parent: at, slot: 0, depth: 0 };
     let mut nodes = [root(address.first, 0); SEARCH_BUCKETS];
@@ -70,7 +70,7 @@ pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<
     while next < len {
         let node = nodes[next];
         let here = format.bucket(node.bucket)?;
-        let image = BucketImage::new(words[here.to_usize()]);
+        let image = buckets.image(here);
         for (slot, resident) in (0u8..).zip(image.slots()) {
             let Some(resident) = resident else { continue };
             let there = format.alternate(here, resident);
@@ -79,7 +79,7 @@ pub(crate) fn plan(format: &Format, words: &[u64], address: &Address) -> Option<
             }
             let child =
                 Node { bucket: there.get(), parent: next as u16, slot, depth: node.depth + 1 };
-            if BucketImage::new(words[there.to_usize()]).occupied() < 4 {
+            if buckets.image(there).occupied() < 4 {
                 return unwind(format, &nodes, child);
             }
             if len < SEARCH_BUCKETS && usize::from(child.depth) < MAX_MOVES {

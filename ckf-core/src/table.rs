@@ -5,58 +5,19 @@ use alloc::vec::Vec;
 
 use crate::error::{AllocationError, Full};
 use crate::kick::{Plan, plan};
-use crate::{Address, BlockHash, BucketImage, BucketIndex, Format};
+use crate::{Address, BlockHash, BucketImage, BucketIndex, Buckets, Change, Format, SlotIndex};
 
 /// A packed cuckoo filter: a multiset of fingerprints that supports removal.
 ///
 /// Holds no keys. The caller must remove only what it inserted and what was not refused; the exact
 /// ownership of `ckf-producer` sees to that.
+///
+/// Its buckets are words in a row, unless the caller brings [`Buckets`] of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct Table<B = Vec<u64>> {
     format: Format,
-    words: Vec<u64>,
+    buckets: B,
     stored: u64,
-}
-
-/// One changed bucket: where, and its image before and after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Which bucket.
-    pub bucket: BucketIndex,
-    /// Its image before.
-    pub before: BucketImage,
-    /// Its image now.
-    pub after: BucketImage,
-}
-
-impl Change {
-    /// The slot that differs; a change of a table is always one of one slot.
-    #[inline]
-    pub fn slot(&self) -> SlotIndex {
-        let differs = (self.before.get() ^ self.after.get()).trailing_zeros() / 16;
-        SlotIndex { bucket: self.bucket, slot: differs as u8 & 3 }
-    }
-}
-
-/// One slot of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotIndex {
-    bucket: BucketIndex,
-    slot: u8,
-}
-
-impl SlotIndex {
-    /// Its bucket.
-    #[inline]
-    pub fn bucket(self) -> BucketIndex {
-        self.bucket
-    }
-
-    /// Its place within the bucket, 0 to 3.
-    #[inline]
-    pub fn within(self) -> usize {
-        usize::from(self.slot)
-    }
 }
 
 /// The slots that hold a fingerprint in its candidate buckets, 0 to 8 of them.
@@ -115,7 +76,43 @@ impl Table {
             .try_reserve_exact(len)
             .map_err(|_| AllocationError { bytes: format.table_bytes() })?;
         words.resize(len, 0);
-        Ok(Self { format, words, stored: 0 })
+        Ok(Self { format, buckets: words, stored: 0 })
+    }
+
+    /// All bucket words, bucket 0 first.
+    #[inline]
+    pub fn words(&self) -> &[u64] {
+        &self.buckets
+    }
+}
+
+impl<B: Buckets> Table<B> {
+    /// A table in these buckets, with what they hold. Cost: a look at each.
+    ///
+    /// # Panics
+    /// When there are not as many as the format says.
+    pub fn in_buckets(format: Format, buckets: B) -> Self {
+        assert_eq!(buckets.count(), format.bucket_count() as usize, "as many as the format says");
+        let stored = format.buckets().map(|at| u64::from(buckets.image(at).occupied())).sum();
+        Self { format, buckets, stored }
+    }
+
+    /// The buckets, with all that is kept in them.
+    #[inline]
+    pub fn buckets(&self) -> &B {
+        &self.buckets
+    }
+
+    /// The buckets, for what is kept beside their images. Who changes images here makes
+    /// [`stored`](Self::stored) wrong.
+    #[inline]
+    pub fn buckets_mut(&mut self) -> &mut B {
+        &mut self.buckets
+    }
+
+    /// Gives the buckets back.
+    pub fn into_buckets(self) -> B {
+        self.buckets
     }
 
     /// Shape and seed.
@@ -135,19 +132,13 @@ impl Table {
         (u128::from(self.stored) * 1000 / u128::from(self.format.slot_count())) as u16
     }
 
-    /// All bucket words, bucket 0 first.
-    #[inline]
-    pub fn words(&self) -> &[u64] {
-        &self.words
-    }
-
     /// The image of one bucket of this table's format.
     ///
     /// # Panics
     /// When `bucket` comes from a larger format.
     #[inline]
     pub fn image(&self, bucket: BucketIndex) -> BucketImage {
-        BucketImage::new(self.words[bucket.to_usize()])
+        self.buckets.image(bucket)
     }
 
     /// Whether the block is probably stored: always `true` for a stored block, and for another one
@@ -215,7 +206,7 @@ impl Table {
 
     /// [`put`](Self::put), and `None` also when one of the candidate buckets holds the fingerprint
     /// already. One look at the buckets answers both.
-    #[inline]
+    #[inline(always)]
     pub fn put_new(&mut self, address: &Address) -> Option<Change> {
         let (first, second) = (self.image(address.first), self.image(address.second));
         if first.matches(address.fingerprint) | second.matches(address.fingerprint) != 0 {
@@ -227,7 +218,7 @@ impl Table {
     /// Stores one copy in the emptier one of the candidate buckets, whose images are given: a more
     /// even table needs fewer relocations later. Slots are taken from the lowest on, so the larger
     /// mask of free slots is that of the emptier bucket, but for what removals have left behind.
-    #[inline]
+    #[inline(always)]
     fn put_beside(
         &mut self,
         address: &Address,
@@ -241,7 +232,7 @@ impl Table {
             (address.first, first, free)
         };
         let after = before.with_in(free, address.fingerprint)?;
-        self.words[bucket.to_usize()] = after.get();
+        self.buckets.set_image(bucket, after);
         self.stored += 1;
         Some(Change { bucket, before, after })
     }
@@ -253,7 +244,7 @@ impl Table {
         address: &Address,
         on_change: &mut impl FnMut(Change),
     ) -> Result<u32, Full> {
-        let plan = plan(&self.format, &self.words, address).ok_or(Full)?;
+        let plan = plan(&self.format, &self.buckets, address).ok_or(Full)?;
         self.relocate(&plan, on_change);
         let Some(after) = self.image(plan.target()).with(address.fingerprint) else {
             unreachable!("a plan makes room in its target")
@@ -272,7 +263,8 @@ impl Table {
             let room =
                 resident.and_then(|resident| Some((resident, self.image(step.to).with(resident)?)));
             let Some((resident, to)) = room else { unreachable!("a plan fits its own table") };
-            self.write(step.to, to, on_change);
+            let room = self.write(step.to, to, on_change);
+            self.buckets.follow(SlotIndex { bucket: step.from, slot: step.slot }, room);
             let left = from.without_slot(u32::from(step.slot));
             debug_assert_eq!(from.copies(resident), left.copies(resident) + 1);
             self.write(step.from, left, on_change);
@@ -306,7 +298,7 @@ impl Table {
     pub fn vacate(&mut self, slot: SlotIndex) -> Change {
         let before = self.image(slot.bucket);
         let after = before.without_slot(u32::from(slot.slot));
-        self.words[slot.bucket.to_usize()] = after.get();
+        self.buckets.set_image(slot.bucket, after);
         self.stored -= u64::from(before != after);
         Change { bucket: slot.bucket, before, after }
     }
@@ -317,11 +309,11 @@ impl Table {
         bucket: BucketIndex,
         after: BucketImage,
         on_change: &mut impl FnMut(Change),
-    ) {
-        let word = &mut self.words[bucket.to_usize()];
-        let before = BucketImage::new(*word);
-        *word = after.get();
-        on_change(Change { bucket, before, after });
+    ) -> SlotIndex {
+        let change = Change { bucket, before: self.image(bucket), after };
+        self.buckets.set_image(bucket, after);
+        on_change(change);
+        change.slot()
     }
 }
 

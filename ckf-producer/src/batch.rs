@@ -4,10 +4,10 @@
 use core::fmt;
 use core::ops::Range;
 
-use ckf_core::{Table, TableDigest};
+use ckf_core::TableDigest;
 use ckf_protocol::Sequence;
 
-use crate::beside::Beside;
+use crate::buckets::PoolTable;
 use crate::dirty::{Changes, Dirty};
 use crate::projection::Projection;
 use crate::{Pool, SealError};
@@ -46,20 +46,20 @@ impl Pool {
         }
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
-        let Projection { table, beside, dirty, .. } = &mut self.projection;
-        let (mut digest, mut len) = (base.digest, 0);
-        dirty.list(table, beside, |change| {
+        let Projection { table, dirty, .. } = &mut self.projection;
+        let (mut digest, mut len, marked) = (base.digest, 0, dirty.len());
+        dirty.list(table, |change| {
             digest = digest.changed(change);
             len += 1;
         });
-        self.batches.net_reverted += u64::from(dirty.len() - len);
+        self.batches.net_reverted += u64::from(marked - len);
         if len == 0 {
-            dirty.publish(table, beside);
+            dirty.publish(table);
             return Ok(None);
         }
         let (position, counters) = (&mut self.position, &mut self.batches);
         let end = Position { sequence, digest };
-        Ok(Some(SealedBatch { table, beside, dirty, position, counters, end, len }))
+        Ok(Some(SealedBatch { table, dirty, position, counters, end, len }))
     }
 
     /// The number of the last batch.
@@ -78,7 +78,7 @@ impl Pool {
         &self,
         buckets: Range<u32>,
     ) -> Option<impl ExactSizeIterator<Item = u64> + Clone + use<'_>> {
-        self.projection.beside.published_words(buckets)
+        self.projection.table.buckets().published_words(buckets)
     }
 }
 
@@ -87,8 +87,7 @@ impl Pool {
 /// It is a view of the pool and holds no memory of its own. Dropping it completes the batch: its
 /// images count as published from then on, whether anybody encoded them or not.
 pub struct SealedBatch<'a> {
-    table: &'a Table,
-    beside: &'a mut Beside,
+    table: &'a mut PoolTable,
     dirty: &'a mut Dirty,
     position: &'a mut Position,
     counters: &'a mut BatchCounters,
@@ -121,14 +120,14 @@ impl SealedBatch<'_> {
     /// The changed buckets, ascending: the image published before, and the image now. Can be
     /// listed as often as needed.
     pub fn changes(&self) -> Changes<'_> {
-        self.dirty.changes(self.table, self.beside)
+        self.dirty.changes(self.table)
     }
 }
 
 impl Drop for SealedBatch<'_> {
     fn drop(&mut self) {
         self.counters.images += u64::from(self.len);
-        self.dirty.publish(self.table, self.beside);
+        self.dirty.publish(self.table);
         *self.position = self.end;
     }
 }

@@ -56,25 +56,10 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes memory that was allocated elsewhere into account.
-    pub(crate) fn charge(&mut self, bytes: u64) -> Result<(), AllocationError> {
-        match self.used.checked_add(bytes) {
-            Some(used) if used <= self.limit => {
-                self.used = used;
-                Ok(())
-            }
-            _ => Err(AllocationError { bytes }),
-        }
-    }
-
-    /// Gives memory taken by [`charge`](Self::charge) back.
-    pub(crate) fn discharge(&mut self, bytes: u64) {
-        debug_assert!(bytes <= self.used, "only what was taken can be given back");
-        self.used -= bytes;
-    }
-
     /// Gives a vector's memory back.
     pub(crate) fn release<T>(&mut self, vec: Vec<T>) {
-        self.discharge(Self::bytes_of(&vec));
+        let bytes = Self::bytes_of(&vec);
+        debug_assert!(bytes <= self.used, "only what was taken can be given back");
+        self.used -= bytes;
     }
 }

@@ -3,7 +3,7 @@
 use ckf_core::{Address, BucketImage, GOLDEN_GAMMA, TableDigest, mix64};
 
 use crate::Pool;
-use crate::beside::Tag;
+use crate::buckets::Tag;
 use crate::error::Violation;
 use crate::ownership::Key;
 use crate::projection::Projection;
@@ -82,7 +82,7 @@ impl Pool {
             for (slot, fingerprint) in table.image(first).slots().enumerate() {
                 let Some(fingerprint) = fingerprint else { continue };
                 let second = format.alternate(first, fingerprint);
-                let tag = projection.beside.tag_of(first, slot);
+                let tag = table.buckets().tag_of(first, slot);
                 held = held.wrapping_add(copy(&Address { fingerprint, first, second }, tag));
                 stored += 1;
             }
@@ -108,10 +108,10 @@ impl Pool {
 
     /// Only dirty buckets differ from their published images, and the digest is that of those.
     fn check_published(&self) -> Result<(), Violation> {
-        let Projection { table, beside, dirty, .. } = &self.projection;
+        let Projection { table, dirty, .. } = &self.projection;
         let mut digest = TableDigest::EMPTY;
         let sound = self.format().buckets().all(|at| {
-            let published = beside.published(at);
+            let published = table.buckets().published(at);
             digest = digest.replaced(at.get(), BucketImage::EMPTY, published);
             table.image(at) == published || dirty.is_marked(at)
         });

@@ -4,7 +4,7 @@ use ckf_core::{BlockHash, TableDigest};
 use ckf_protocol::Sequence;
 
 use crate::Pool;
-use crate::beside::Tag;
+use crate::buckets::Tag;
 use crate::member::Member;
 use crate::ownership::OwnerId;
 
@@ -83,7 +83,7 @@ impl Pool {
             }
             Corruption::WrongTag => {
                 let slot = projection.table.find(&address).next().expect("in the filter");
-                projection.beside.set_tag(slot, Tag::sole(second));
+                projection.table.buckets_mut().set_tag(slot, Tag::sole(second));
             }
             Corruption::LostBlock => assert!(ownership.lose(first, key, budget)),
             Corruption::GainedBlock => {

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::slice;
 
-use ckf_core::{AllocationError, BucketIndex, Change, Format, Table};
+use ckf_core::{AllocationError, BucketIndex, Change, Format};
 
-use crate::beside::Beside;
+use crate::buckets::{PoolBuckets, PoolTable};
 use crate::budget::Budget;
 use crate::marks::Marks;
 
@@ -24,9 +24,10 @@ const FEW: usize = 256;
 pub(crate) struct Dirty {
     format: Format,
     marks: Marks,
-    /// The marks in order, once they are [listed](Self::list). Walking the tree of marks costs
-    /// more than all else that is done with a bucket, so it is done once a batch.
-    listed: Vec<u32>,
+    /// What was marked, in order, between [`list`](Self::list) and [`publish`](Self::publish).
+    /// Walking the tree of marks costs more than all else that is done with a bucket, so it is
+    /// done once a batch.
+    listed: Vec<BucketIndex>,
 }
 
 impl Dirty {
@@ -60,62 +61,50 @@ impl Dirty {
     /// Buckets marked, also those that have gone back to what was published.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        self.marks.len()
+        self.marks.len() + self.listed.len() as u32
     }
 
     pub(crate) fn is_marked(&self, bucket: BucketIndex) -> bool {
-        self.marks.contains(bucket.get())
+        self.marks.contains(bucket.get()) || self.listed.contains(&bucket)
     }
 
-    /// Lists the marks for [`changes`](Self::changes) and [`publish`](Self::publish), and shows
-    /// every bucket that differs from its published image, ascending.
+    /// Turns the marks into a list for [`changes`](Self::changes) and [`publish`](Self::publish),
+    /// and shows every bucket that differs from its published image, ascending.
     ///
-    /// Goes by groups where they are many: the published images of a group are read together, so
-    /// that the waits for them overlap, before the first is looked at.
-    pub(crate) fn list(&mut self, table: &Table, beside: &Beside, mut visit: impl FnMut(&Change)) {
-        let Self { marks, listed, .. } = self;
-        listed.clear();
-        marks.for_each(|mark| listed.push(mark));
-        let bucket = |&at: &u32| self.format.bucket(at);
-        let many = self.listed.len() > FEW;
-        for group in self.listed.chunks(GROUP) {
+    /// Goes by groups where they are many: the buckets of a group are read together, so that the
+    /// waits for them overlap, before the first is looked at.
+    pub(crate) fn list(&mut self, table: &PoolTable, mut visit: impl FnMut(&Change)) {
+        let Self { format, marks, listed } = self;
+        // A batch that was leaked instead of dropped has left its list.
+        listed.drain(..).for_each(|at| marks.insert(at.get()));
+        marks.drain(|mark| listed.extend(format.bucket(mark)));
+        let many = listed.len() > FEW;
+        for group in listed.chunks(GROUP) {
             if many {
-                let buckets = group.iter().filter_map(bucket);
-                black_box(buckets.fold(0, |near, at| near ^ beside.touch(at)));
+                black_box(group.iter().fold(0, |near, &at| near ^ table.image(at).get()));
             }
-            let changes = group.iter().filter_map(|&at| change(&self.format, table, beside, at));
+            let changes = group.iter().filter_map(|&at| table.buckets().change(at));
             changes.for_each(|change| visit(&change));
         }
     }
 
     /// All listed buckets that differ, ascending: published image before, the filter's image after.
-    pub(crate) fn changes<'a>(&'a self, table: &'a Table, beside: &'a Beside) -> Changes<'a> {
-        Changes { table, beside, listed: self.listed.iter() }
+    pub(crate) fn changes<'a>(&'a self, table: &'a PoolTable) -> Changes<'a> {
+        Changes { buckets: table.buckets(), listed: self.listed.iter() }
     }
 
     /// Makes the filter's images the published ones, where they are listed.
-    pub(crate) fn publish(&mut self, table: &Table, beside: &mut Beside) {
-        let words = table.words();
-        self.listed.iter().for_each(|&bucket| beside.publish(bucket, words[bucket as usize]));
-        self.marks.clear(&self.listed);
-        self.listed.clear();
+    pub(crate) fn publish(&mut self, table: &mut PoolTable) {
+        let buckets = table.buckets_mut();
+        self.listed.drain(..).for_each(|at| buckets.publish(at));
     }
-}
-
-/// The change of a marked bucket, unless it has gone back to what was published.
-#[inline]
-fn change(format: &Format, table: &Table, beside: &Beside, bucket: u32) -> Option<Change> {
-    let bucket = format.bucket(bucket)?;
-    let (before, after) = (beside.published(bucket), table.image(bucket));
-    (before != after).then_some(Change { bucket, before, after })
 }
 
 /// Dirty buckets in ascending order, each with the image published last and the image now.
 #[derive(Clone, Debug)]
 pub struct Changes<'a> {
-    table: &'a Table,
-    beside: &'a Beside,
-    listed: slice::Iter<'a, u32>,
+    buckets: &'a PoolBuckets,
+    listed: slice::Iter<'a, BucketIndex>,
 }
 
 impl Iterator for Changes<'_> {
@@ -123,7 +112,6 @@ impl Iterator for Changes<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Change> {
-        let Self { table, beside, listed } = self;
-        listed.find_map(|&bucket| change(table.format(), table, beside, bucket))
+        self.listed.find_map(|&bucket| self.buckets.change(bucket))
     }
 }

@@ -1,7 +1,8 @@
 //! What a pool tells its host unasked.
 
-use ckf_core::{Format, Sizing, Table};
+use ckf_core::{Format, Sizing};
 
+use crate::buckets::PoolTable;
 use crate::error::Violation;
 
 /// An event of a pool.
@@ -58,7 +59,7 @@ impl Occupancy {
         }
     }
 
-    pub(crate) fn poll(&mut self, table: &Table, blocks: u64) -> Option<PoolEvent> {
+    pub(crate) fn poll(&mut self, table: &PoolTable, blocks: u64) -> Option<PoolEvent> {
         if !core::mem::take(&mut self.pending) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Layout generations: the filter in another format, rebuilt from exact state.
 
-use ckf_core::{AllocationError, Format, TableDigest};
+use ckf_core::{AllocationError, Format};
 use ckf_protocol::LayoutGeneration;
 
 use crate::batch::Position;
@@ -35,7 +35,7 @@ impl Pool {
         }
         fresh.continue_counters(&self.projection);
         fresh.publish_all();
-        let digest = TableDigest::of_words(fresh.table.words());
+        let digest = fresh.digest();
         core::mem::replace(&mut self.projection, fresh).release(&mut self.budget);
         self.position = Position { sequence, digest };
         self.layout = layout;

@@ -12,7 +12,7 @@ extern crate alloc;
 extern crate std;
 
 mod batch;
-mod beside;
+mod buckets;
 mod budget;
 mod check;
 mod command;
@@ -34,6 +34,7 @@ pub mod source;
 mod stats;
 
 pub use batch::SealedBatch;
+pub use buckets::PoolBuckets;
 pub use command::{Command, Outcome};
 pub use config::PoolConfig;
 #[cfg(feature = "_model")]

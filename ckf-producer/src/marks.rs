@@ -1,6 +1,7 @@
 //! A set of bucket numbers in fixed memory that lists itself in ascending order.
 
 use alloc::vec::Vec;
+use core::mem::take;
 
 use ckf_core::AllocationError;
 
@@ -71,28 +72,18 @@ impl Marks {
         self.low.get(at >> 6).is_some_and(|word| word >> (at & 63) & 1 != 0)
     }
 
-    /// Shows all marks, ascending.
+    /// Takes all marks away and shows them, ascending.
     #[inline]
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(u32)) {
-        for (at, &top) in self.top.iter().enumerate() {
-            for at in bits(at, top) {
-                for at in bits(at, self.middle[at]) {
-                    bits(at, self.low[at]).for_each(|mark| visit(mark as u32));
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32)) {
+        let Self { low, middle, top, len } = self;
+        for (at, top) in top.iter_mut().enumerate() {
+            for at in bits(at, take(top)) {
+                for at in bits(at, take(&mut middle[at])) {
+                    bits(at, take(&mut low[at])).for_each(|mark| visit(mark as u32));
                 }
             }
         }
-    }
-
-    /// Takes these marks away; they must be all that there are.
-    #[inline]
-    pub(crate) fn clear(&mut self, all: &[u32]) {
-        for &mark in all {
-            let at = mark as usize;
-            self.low[at >> 6] = 0;
-            self.middle[at >> 12] = 0;
-            self.top[at >> 18] = 0;
-        }
-        self.len = 0;
+        *len = 0;
     }
 }
 
@@ -122,10 +113,10 @@ mod tests {
             let mut oracle = BTreeSet::new();
             for (number, op) in ops {
                 let mut listed = Vec::new();
-                marks.for_each(|mark| listed.push(mark));
+                marks.clone().drain(|mark| listed.push(mark));
                 prop_assert!(listed.iter().eq(oracle.iter()));
                 if op == 0 {
-                    marks.clear(&listed);
+                    marks.drain(|_| ());
                     oracle.clear();
                 } else {
                     marks.insert(number % range);

@@ -6,6 +6,7 @@ use ckf_core::{Address, Addresser, Addressing, AllocationError, BlockHash, Forma
 use ckf_protocol::LayoutGeneration;
 
 use crate::batch::{BatchCounters, Position};
+use crate::buckets::PoolBuckets;
 use crate::budget::Budget;
 use crate::error::Violation;
 use crate::event::{Occupancy, PoolEvent};
@@ -54,9 +55,9 @@ struct Prepared {
 }
 
 impl Pool {
-    /// An empty pool: the start of a new incarnation. Takes the filter's memory three and a half
-    /// times over (the filter, its published image, owner tags, a list of dirty buckets); all else
-    /// grows with what is owned.
+    /// An empty pool: the start of a new incarnation. Takes the filter's memory four and a half
+    /// times over (the filter, its published image, owner tags, and as much to keep these on one
+    /// cache line; a list of dirty buckets); all else grows with what is owned.
     ///
     /// # Errors
     /// [`AllocationError`] when that memory is refused.
@@ -90,8 +91,13 @@ impl Pool {
     }
 
     /// The filter as it is now, pending changes included.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &Table<PoolBuckets> {
         &self.projection.table
+    }
+
+    /// Its bucket words, bucket 0 first.
+    pub fn words(&self) -> impl ExactSizeIterator<Item = u64> + Clone + use<'_> {
+        self.projection.table.buckets().words()
     }
 
     /// How many members own the block, exactly.
@@ -126,7 +132,12 @@ impl Pool {
     /// Cost: a few memory accesses a block; now and then some thousand hashes move to a grown
     /// segment. A block that finds no room in the filter is owned all the same and omitted.
     pub fn store(&mut self, member: Member, blocks: &[BlockHash]) -> Outcome {
-        self.command(blocks.len(), |pool, outcome| pool.gain_all(member, blocks, outcome))
+        match *blocks {
+            [block] if self.store_new(member, block) => {
+                Outcome { first_owners: 1, ..Outcome::default() }
+            }
+            _ => self.command(blocks.len(), |pool, outcome| pool.gain_all(member, blocks, outcome)),
+        }
     }
 
     /// The member no longer owns these blocks. Blocks that it does not own are counted as unknown
@@ -197,9 +208,6 @@ impl Pool {
     }
 
     /// Runs a command about so many blocks, and does what every command ends with.
-    ///
-    /// The outcome is never copied before it is returned: copied in wide words so soon after its
-    /// counters were written one by one, it would wait for all writes under way.
     #[inline]
     fn command(&mut self, blocks: usize, run: impl FnOnce(&mut Self, &mut Outcome)) -> Outcome {
         let mut outcome = Outcome::default();
@@ -234,21 +242,21 @@ impl Pool {
             Ok(at) => at,
             Err(error) => return outcome.refuse(blocks.len(), error),
         };
-        if let &[block] = blocks {
-            // Decoding engines report block by block. The waits of one block overlap by themselves.
-            self.gain(at, &self.compute(block), outcome);
-        } else {
-            // What lies beside the filter is only written, which waits for no memory.
-            let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
-            self.each(blocks, near, |pool, block| pool.gain(at, block, outcome));
-        }
+        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
+        self.each(blocks, near, |pool, block| {
+            if pool.gain_new(at, block) {
+                outcome.first_owners += 1;
+            } else {
+                pool.gain_known(at, block, outcome);
+            }
+        });
         self.ownership.leave_if_empty(member, at, &mut self.budget);
     }
 
     /// The member loses these blocks, as far as it has them.
     fn lose_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
         let near =
-            |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks) ^ pool.touch_owners(blocks);
+            |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks) ^ pool.touch_shared(blocks);
         self.each(blocks, near, |pool, block| {
             if pool.ownership.lose(at, block.key, &mut pool.budget) {
                 pool.count_off(at, block, outcome);
@@ -260,20 +268,41 @@ impl Pool {
 
     /// The member, which has these blocks in its set no more, is counted off as their owner.
     fn count_off_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
-        self.each(blocks, Self::touch_owners, |pool, block| pool.count_off(at, block, outcome));
+        let near = |pool: &Self, blocks: &[Prepared]| {
+            let filter = blocks.iter().fold(0, |near, b| near ^ pool.projection.touch(&b.address));
+            filter ^ pool.touch_shared(blocks)
+        };
+        self.each(blocks, near, |pool, block| pool.count_off(at, block, outcome));
     }
 
-    /// A block that nobody owns, as the filter tells, is not in the member's set either: no search.
-    #[inline(always)]
-    fn gain(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
-        let Self { ownership, projection, .. } = self;
-        match ownership.room(at, block.key) {
-            Some(room) if projection.gain_new(at, &block.address) => {
-                ownership.gain_new(at, room, block.key);
-                outcome.first_owners += 1;
-            }
-            _ => self.gain_known(at, block, outcome),
+    /// The whole of a command that stores one block, as decoding engines report them, in the case
+    /// that it nearly always is: a member that owns others gains a block that nobody owns. Returns
+    /// whether it was; if not, nothing has changed.
+    #[inline]
+    fn store_new(&mut self, member: Member, block: BlockHash) -> bool {
+        if self.violation.is_some() {
+            return false;
         }
+        let Some(at) = self.ownership.find(member) else { return false };
+        let stored = self.gain_new(at, &self.compute(block));
+        if stored {
+            self.occupancy.note(self.projection.distinct());
+        }
+        stored
+    }
+
+    /// The member gains a block that nobody owns, if that shows and there is room for it; returns
+    /// whether it did. Such a block, as the filter tells, is not in the member's set either: no
+    /// search. Nothing is omitted then, so nothing waits for re-admission.
+    #[inline(always)]
+    fn gain_new(&mut self, at: OwnerId, block: &Prepared) -> bool {
+        let Self { ownership, projection, .. } = self;
+        let Some(room) = ownership.room(at, block.key) else { return false };
+        let new = projection.gain_new(at, &block.address);
+        if new {
+            ownership.gain_new(at, room, block.key);
+        }
+        new
     }
 
     /// The member gains a block that others may own, or it itself, or that needs more room.
@@ -388,12 +417,10 @@ impl Pool {
         })
     }
 
-    /// Reads the filter, and then what else it takes to count an owner off.
+    /// Reads what it takes besides to count an owner off.
     #[inline]
-    fn touch_owners(&self, blocks: &[Prepared]) -> u64 {
-        blocks
-            .iter()
-            .fold(0, |near, block| near ^ self.projection.touch_owners(block.key, &block.address))
+    fn touch_shared(&self, blocks: &[Prepared]) -> u64 {
+        blocks.iter().fold(0, |near, block| near ^ self.projection.touch_shared(block.key))
     }
 
     #[inline]

@@ -136,7 +136,7 @@ impl Producer {
         use core::hash::Hash;
         let pool = &self.pool;
         (pool.format(), pool.layout(), pool.sequence(), pool.digest()).hash(state);
-        pool.table().words().hash(state);
+        pool.words().for_each(|word| word.hash(state));
         let published = pool.published_words(0..pool.format().bucket_count());
         published.into_iter().flatten().for_each(|word| word.hash(state));
         self.publisher.fingerprint(state);

@@ -12,9 +12,11 @@
 //! with [`Tag::SHARED`] where it is in `shared`, none where it is in `omitted`. Fingerprints that
 //! are equal in the same two buckets are interchangeable, also across blocks.
 
-use ckf_core::{Address, AllocationError, Change, Copies, Format, SlotIndex, Table};
+use ckf_core::{
+    Address, AllocationError, BucketImage, Change, Copies, Format, SlotIndex, TableDigest,
+};
 
-use crate::beside::{Beside, Tag};
+use crate::buckets::{PoolBuckets, PoolTable, Tag};
 use crate::budget::Budget;
 use crate::dirty::Dirty;
 use crate::error::Violation;
@@ -25,11 +27,10 @@ const FRUITLESS_PER_COMMAND: u32 = 2;
 /// Lines of the omitted set that one command may look through for re-admission.
 const LINES_PER_COMMAND: u32 = 512;
 
-/// Filter, what lies beside it, dirty buckets, shared and omitted blocks.
+/// Filter with tags and published images, dirty buckets, shared and omitted blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Projection {
-    pub(crate) table: Table,
-    pub(crate) beside: Beside,
+    pub(crate) table: PoolTable,
     pub(crate) dirty: Dirty,
     /// Blocks in the filter that have several owners, or once had.
     shared: Counts,
@@ -76,22 +77,16 @@ impl Projection {
         scramble: Scramble,
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
-        budget.charge(format.table_bytes())?;
-        let made = Table::new(format).and_then(|table| {
-            let dirty = Dirty::new(format, budget)?;
-            match Beside::new(format, budget) {
-                Ok(beside) => Ok((table, beside, dirty)),
-                Err(refused) => {
-                    dirty.release(budget);
-                    Err(refused)
-                }
+        let buckets = PoolBuckets::new(format, budget)?;
+        let dirty = match Dirty::new(format, budget) {
+            Ok(dirty) => dirty,
+            Err(refused) => {
+                buckets.release(budget);
+                return Err(refused);
             }
-        });
-        let (table, beside, dirty) =
-            made.inspect_err(|_| budget.discharge(format.table_bytes()))?;
+        };
         Ok(Self {
-            table,
-            beside,
+            table: PoolTable::in_buckets(format, buckets),
             dirty,
             shared: Counts::new(),
             omitted: Counts::new(),
@@ -104,8 +99,7 @@ impl Projection {
 
     /// Gives all memory back.
     pub(crate) fn release(self, budget: &mut Budget) {
-        budget.discharge(self.table.format().table_bytes());
-        self.beside.release(budget);
+        self.table.into_buckets().release(budget);
         self.dirty.release(budget);
         self.shared.release(budget);
         self.omitted.release(budget);
@@ -148,7 +142,7 @@ impl Projection {
     /// Those who may be the sole owner of a block that is not counted: at most eight, nearly always
     /// one if somebody owns it and nobody else.
     pub(crate) fn suspects(&self, address: &Address) -> impl Iterator<Item = OwnerId> + '_ {
-        self.table.find(address).filter_map(|slot| self.beside.tag(slot).owner())
+        self.table.find(address).filter_map(|slot| self.tag(slot).owner())
     }
 
     pub(crate) fn counters(&self) -> FilterCounters {
@@ -168,18 +162,20 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
-    /// Reads what is needed beside the buckets to count an owner off, once these are near.
+    /// Reads one word of what is needed, besides the buckets, to count an owner off.
     #[inline]
-    pub(crate) fn touch_owners(&self, key: Key, address: &Address) -> u64 {
-        let in_first = self.table.image(address.first).contains(address.fingerprint);
-        let bucket = if in_first { address.first } else { address.second };
-        let shared = if self.shared.len() == 0 { 0 } else { self.shared.touch(key) };
-        self.beside.touch(bucket) ^ shared
+    pub(crate) fn touch_shared(&self, key: Key) -> u64 {
+        if self.shared.len() == 0 { 0 } else { self.shared.touch(key) }
+    }
+
+    #[inline]
+    fn tag(&self, slot: SlotIndex) -> Tag {
+        self.table.buckets().tag(slot)
     }
 
     /// Counts the member as the owner of a block that nobody owns, if that shows at a look at its
     /// buckets and one of them has a free slot; returns whether it did.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn gain_new(&mut self, at: OwnerId, address: &Address) -> bool {
         if self.omitted.len() != 0 {
             return false;
@@ -218,8 +214,7 @@ impl Projection {
         mut owns: impl FnMut(OwnerId) -> bool,
     ) -> Result<bool, AllocationError> {
         // Counted blocks first: one of them may have a twin whose sole owner owns both.
-        if copies.clone().any(|slot| self.beside.tag(slot) == Tag::SHARED) && self.shared.gain(key)
-        {
+        if copies.clone().any(|slot| self.tag(slot) == Tag::SHARED) && self.shared.gain(key) {
             return Ok(true);
         }
         if self.omitted.len() != 0 && self.omitted.gain(key) {
@@ -227,10 +222,10 @@ impl Projection {
         }
         for slot in copies {
             // A copy of the member's own is that of another block.
-            let owner = self.beside.tag(slot).owner();
+            let owner = self.tag(slot).owner();
             if owner.is_some_and(|owner| owner != at && owns(owner)) {
                 self.shared.enter(key, 2, budget)?;
-                self.beside.set_tag(slot, Tag::SHARED);
+                self.table.buckets_mut().set_tag(slot, Tag::SHARED);
                 return Ok(true);
             }
         }
@@ -261,23 +256,24 @@ impl Projection {
     }
 
     /// Takes note of a fingerprint that took a free slot.
-    #[inline]
+    #[inline(always)]
     fn placed(&mut self, change: &Change, tag: Tag) {
         self.dirty.mark(change);
-        self.beside.set_tag(change.slot(), tag);
+        self.table.buckets_mut().set_tag(change.slot(), tag);
     }
 
     /// Writes a fingerprint with its tag to the filter, if moving others makes room.
     #[cold]
     fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
-        let Self { table, beside, dirty, .. } = self;
+        let Self { table, dirty, .. } = self;
         let mut gained = None;
         let placed = table.insert(address, |change| {
             dirty.mark(&change);
-            beside.follow(&change, &mut gained);
+            // The last change is that of the new fingerprint.
+            gained = Some(change.slot());
         });
         let (Ok(moves), Some(slot)) = (placed, gained) else { return false };
-        beside.set_tag(slot, tag);
+        table.buckets_mut().set_tag(slot, tag);
         self.counters.kicks += u64::from(moves);
         true
     }
@@ -310,7 +306,7 @@ impl Projection {
     ) -> Result<Loss, Violation> {
         let copies = self.table.find(address);
         match copies.single() {
-            Some(slot) if self.omitted.len() == 0 && self.beside.tag(slot) == Tag::sole(at) => {
+            Some(slot) if self.omitted.len() == 0 && self.tag(slot) == Tag::sole(at) => {
                 self.vacate(slot);
                 Ok(Loss::Final)
             }
@@ -327,7 +323,7 @@ impl Projection {
         mut copies: Copies,
         budget: &mut Budget,
     ) -> Result<Loss, Violation> {
-        let tagged = |tag| copies.clone().find(|&slot| self.beside.tag(slot) == tag);
+        let tagged = |tag| copies.clone().find(|&slot| self.tag(slot) == tag);
         if let Some(slot) = tagged(Tag::SHARED) {
             match self.shared.lose(key, budget) {
                 Some(0) => {
@@ -349,7 +345,7 @@ impl Projection {
                 None => {}
             }
         }
-        let own = copies.find(|&slot| self.beside.tag(slot) == Tag::sole(at));
+        let own = copies.find(|&slot| self.tag(slot) == Tag::sole(at));
         self.vacate(own.ok_or(Violation::Filter)?);
         Ok(Loss::Final)
     }
@@ -394,8 +390,16 @@ impl Projection {
 
     /// Makes the filter as it is the published one.
     pub(crate) fn publish_all(&mut self) {
-        self.dirty.list(&self.table, &self.beside, |_| ());
-        self.dirty.publish(&self.table, &mut self.beside);
+        self.dirty.list(&self.table, |_| ());
+        self.dirty.publish(&mut self.table);
+    }
+
+    /// Digest of the filter as it is. Cost: by all buckets.
+    pub(crate) fn digest(&self) -> TableDigest {
+        let images = self.table.format().buckets().map(|at| (at.get(), self.table.image(at)));
+        images.fold(TableDigest::EMPTY, |digest, (at, image)| {
+            digest.replaced(at, BucketImage::EMPTY, image)
+        })
     }
 
     fn drop_if_none_omitted(&mut self, budget: &mut Budget) {

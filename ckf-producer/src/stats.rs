@@ -76,10 +76,10 @@ impl Pool {
             net_reverted: self.batches.net_reverted,
             bytes: PoolBytes {
                 member_sets: ownership.bytes(),
-                refcounts: projection.beside.tag_bytes() + projection.shared().bytes(),
+                refcounts: projection.table.buckets().tag_bytes() + projection.shared().bytes(),
                 omitted: projection.omitted().bytes(),
                 filter: projection.table.format().table_bytes(),
-                published: projection.beside.tag_bytes() + projection.dirty.bytes(),
+                published: 2 * projection.table.buckets().tag_bytes() + projection.dirty.bytes(),
             },
         }
     }

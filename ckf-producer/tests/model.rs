@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use ckf_core::{BlockHash, BucketIndex, Format, Table, TableDigest};
-use ckf_producer::{CommandError, HashSeeds, Member, Outcome, Pool, PoolConfig, WorkerId};
+use ckf_producer::{
+    CommandError, HashSeeds, Member, Outcome, Pool, PoolBuckets, PoolConfig, WorkerId,
+};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -79,7 +81,7 @@ impl Model {
         let format = Format::any_count(buckets, SEED).unwrap();
         let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4])).with_readmissions(5);
         let pool = Pool::new(config).unwrap();
-        let published = vec![0; pool.table().words().len()];
+        let published = vec![0; pool.words().len()];
         Self { pool, owned: Owned::new(), published }
     }
 
@@ -185,7 +187,7 @@ impl Model {
 
     fn seal(&mut self) {
         let (sequence, base) = (self.pool.sequence(), self.pool.digest());
-        let words = self.pool.table().words().to_vec();
+        let words: Vec<_> = self.pool.words().collect();
         if let Some(batch) = self.pool.seal().unwrap() {
             assert_eq!(Some(batch.sequence()), sequence.checked_next());
             assert_eq!(batch.base_digest(), base);
@@ -208,16 +210,16 @@ impl Model {
 
     fn grow(&mut self, count: u64, seed: u64) {
         let (layout, sequence) = (self.pool.layout(), self.pool.sequence());
-        let before = self.pool.table().words().to_vec();
+        let before: Vec<_> = self.pool.words().collect();
         match self.pool.grow(Format::any_count(count, seed).unwrap()) {
             Ok(next) => {
                 assert_eq!((Some(next), next), (layout.checked_next(), self.pool.layout()));
                 assert_eq!(Some(self.pool.sequence()), sequence.checked_next());
-                self.published = self.pool.table().words().to_vec();
+                self.published = self.pool.words().collect();
             }
             Err(_refused) => {
                 assert_eq!((layout, sequence), (self.pool.layout(), self.pool.sequence()));
-                assert_eq!(before, self.pool.table().words());
+                assert!(self.pool.words().eq(before));
             }
         }
     }
@@ -265,7 +267,7 @@ fn copy_of(format: &Format, block: BlockHash) -> Copy {
     (first.min(second), first.max(second), address.fingerprint.get())
 }
 
-fn copies(table: &Table) -> BTreeMap<Copy, u32> {
+fn copies(table: &Table<PoolBuckets>) -> BTreeMap<Copy, u32> {
     let mut copies = BTreeMap::new();
     for bucket in table.format().buckets() {
         for fingerprint in table.image(bucket).slots().flatten() {
@@ -306,7 +308,7 @@ proptest! {
         model.owned.clear();
         model.seal();
         model.verify();
-        prop_assert!(model.pool.table().words().iter().all(|&word| word == 0));
+        prop_assert!(model.pool.words().all(|word| word == 0));
         let bytes = model.pool.stats().bytes;
         prop_assert_eq!(bytes.omitted + bytes.member_sets, 0);
     }
@@ -327,7 +329,7 @@ proptest! {
         let mut tried = model.pool.clone();
         let outcome = tried.store(member, &[block]);
         if outcome.failed == 1 && outcome.readmitted == 0 {
-            prop_assert_eq!(tried.table(), model.pool.table());
+            prop_assert!(tried.words().eq(model.pool.words()));
             let (mut before, mut after) = (model.pool.stats(), tried.stats());
             // Memory that was reserved for the block may stay reserved.
             (before.bytes, after.bytes) = Default::default();

@@ -233,7 +233,7 @@ impl Ownership {
     }
 
     /// Puts a block that is known not to be in the member's set into it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn gain_new(&mut self, at: OwnerId, room: Room, key: Key) {
         self.blocks_mut(at).add_new(room, key, 1);
     }

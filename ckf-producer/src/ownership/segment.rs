@@ -107,7 +107,7 @@ impl<L: Line> Segment<L> {
     }
 
     /// Stores a key that is not here, where there is [room](Self::has_room) for it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn add_new(&mut self, key: Key, count: u16) {
         insert_in(&mut self.lines, key, count);
         self.len += 1;
@@ -283,7 +283,7 @@ fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, All
 }
 
 /// Stores a key in the first line from its home on that has a free slot. There must be one.
-#[inline]
+#[inline(always)]
 fn insert_in<L: Line>(lines: &mut [L], key: Key, count: u16) {
     let len = lines.len();
     let mut at = home(key, len);

@@ -125,7 +125,7 @@ impl<L: Line> Set<L> {
     }
 
     /// Stores a hash that is known not to be in the set, with a count other than 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_new(&mut self, room: Room, key: Key, count: u16) {
         self.segments[room.0].add_new(key, count);
         self.len += 1;

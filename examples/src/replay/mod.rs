@@ -294,7 +294,7 @@ impl Replay {
             let pool = dc.producer().pool();
             dc.is_live()
                 && pool.stats().distinct_blocks == self.oracle.len(i) as u64
-                && self.consumer.holds(i, &pool.format(), pool.table().words())
+                && self.consumer.holds(i, &pool.format(), &pool.words().collect::<Vec<_>>())
         };
         self.dcs.iter().enumerate().all(same)
     }

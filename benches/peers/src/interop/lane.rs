@@ -251,7 +251,7 @@ impl Lane {
                 }
                 words.into_vec()
             }
-            Upstream::Ours(producer) => producer.pool().table().words().to_vec(),
+            Upstream::Ours(producer) => producer.pool().words().collect(),
         };
         let format = self.identity.format;
         for (bucket, &word) in words.iter().enumerate() {
