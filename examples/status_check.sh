@@ -67,7 +67,8 @@ start relay --dc-id 1 --listen "127.0.0.1:$((port + 2))" --admin "127.0.0.1:$((p
 start router --listen "127.0.0.1:$port" --admin "127.0.0.1:$((port + 1))" $(tls router) \
     --dc "id=1,relay=https://127.0.0.1:$((port + 2)),endpoint=http://127.0.0.1:$((port + 4))" \
     --dc "id=<script>document.title='run'</script>,relay=https://127.0.0.1:1,endpoint=http://127.0.0.1:1,cost=9999"
-until_seen $((port + 1)) /metrics 'ckf_lane_ready{pool="default",dc="1"} 1'
+until_seen $((port + 1)) /metrics \
+    "ckf_lane_ready{pool=\"default\",dc=\"1\",name=\"1\",relay=\"https://127.0.0.1:$((port + 2))\"} 1"
 complete
 until_seen "$port" /v1/route '' # the front is there
 

@@ -21,6 +21,8 @@ const MAX_BLOCK_SIZE: u64 = 1 << 16;
 const BLOCKS: u64 = 1_000_000;
 /// Seed of filters where nobody names one.
 const SEED: u64 = 42;
+/// How often peers are pinged where nobody says.
+const KEEPALIVE_MS: u64 = 10_000;
 /// How full a filter is when a pool holds what it is made for, per mille.
 const LOAD: u16 = 600;
 
@@ -60,9 +62,9 @@ pub struct Shared {
     /// Seed of the filters; relays and routers must name the same [default: 42].
     #[arg(long)]
     pub seed: Option<u64>,
-    /// How often silent peers are pinged, in milliseconds.
-    #[arg(long, default_value_t = 10_000, value_parser = millis())]
-    pub keepalive_ms: u64,
+    /// How often silent peers are pinged, in milliseconds [default: 10000].
+    #[arg(long, value_parser = millis())]
+    pub keepalive_ms: Option<u64>,
 }
 
 /// A span in milliseconds: at least one, at most a day.
@@ -129,7 +131,7 @@ impl Shared {
 
     /// How often silent peers are pinged.
     pub fn keep_alive(&self) -> Duration {
-        Duration::from_millis(self.keepalive_ms)
+        Duration::from_millis(self.keepalive_ms.unwrap_or(KEEPALIVE_MS))
     }
 }
 

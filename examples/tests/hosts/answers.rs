@@ -35,6 +35,28 @@ async fn each_piece_reaches_the_client_before_the_next_is_there() {
     assert_eq!((front.requests("broken").await, front.requests("abandoned").await), (0, 0));
 }
 
+/// An answer in the way of HTTP/1.0 ends with its connection. It is passed on in the same way, and
+/// counted: nobody can tell whether it was whole.
+#[tokio::test]
+async fn an_answer_that_ends_with_its_connection_is_passed_on_and_counted() {
+    let mut endpoint = Endpoint::start().await;
+    let front = Front::start(&[dc(1, endpoint.port)], "").await;
+    for (version, unframed) in [("1.0", 1), ("1.1", 2)] {
+        let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+        let mut asked = endpoint.asked().await;
+        asked.wire.say(&format!("HTTP/{version} 200 OK\r\n\r\nall")).await;
+        let heard = client.hear("all").await;
+        assert!(heard.starts_with("HTTP/1.0 200 OK\r\n"), "{heard}");
+        drop(asked);
+        assert_eq!(client.rest().await, "");
+        assert_eq!(front.requests("unframed").await, unframed);
+    }
+    let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+    endpoint.asked().await.answer("200 OK", "all").await;
+    client.hear("all").await;
+    assert_eq!((front.requests("unframed").await, front.requests("broken").await), (2, 0));
+}
+
 /// What an endpoint does after it has begun an answer, none of which is its end.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_no_clean_end_and_not_tried_again() {

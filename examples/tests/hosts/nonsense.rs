@@ -142,6 +142,7 @@ fn options_without_effect_are_refused() {
         (ROUTER, router("dynamo", "http"), args("--blocks 10"), "--blocks"),
         (ROUTER, router("dynamo", "https"), vec![], "--ca"),
         (ROUTER, router("ckf", "nats"), certificates.clone(), "--ca"),
+        (ROUTER, router("ckf", "nats"), args("--keepalive-ms 500"), "--keepalive-ms"),
         (ROUTER, router("ckf", "https"), vec![], "--ca"),
         (ROUTER, router("dynamo", "http"), args("--nats-token-file x"), "--nats-token-file"),
         (ROUTER, router("ckf", "http"), vec![], "plain text"),

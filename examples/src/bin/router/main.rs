@@ -146,7 +146,8 @@ async fn pool(
     for spec in specs {
         let link = link(shared, spec, counters).await.context(&spec.relay)?;
         let dc = dc(spec, &link);
-        lanes.lanes.push((DcId::new(spec.id), link, dc.board.clone(), dc.serving.clone()));
+        let named = (DcId::new(spec.id), spec.name.clone());
+        lanes.lanes.push((named, link, dc.board.clone(), dc.serving.clone()));
         dcs.push(dc);
     }
     // What can be wrong with the data centers shows here, whatever the relays tell later.
@@ -179,8 +180,8 @@ async fn pool(
     })
 }
 
-/// A lane before it starts: its data center, the way to its relay, and where it reports.
-type Lane = (DcId, Link, Arc<LaneBoard>, Arc<ServingBoard>);
+/// A lane before it starts: its data center by number and name, the way to its relay, and where it reports.
+type Lane = ((DcId, String), Link, Arc<LaneBoard>, Arc<ServingBoard>);
 
 /// All lanes of a pool, before it is known what they have in common.
 struct Lanes {
@@ -195,7 +196,7 @@ impl Lanes {
     fn manifest(&self, domain: IndexerDomainId, format: Format) -> HostResult<Manifest> {
         self.lanes
             .iter()
-            .fold(Manifest::builder(domain, format), |manifest, (dc, ..)| manifest.dc(*dc))
+            .fold(Manifest::builder(domain, format), |manifest, ((dc, _), ..)| manifest.dc(*dc))
             .build()
             .context("--dc")
     }
@@ -205,13 +206,13 @@ impl Lanes {
         log!("pool {name} joins {}", manifest.provenance());
         let consumer = ConsumerId::new(draw());
         let (query, sessions) = Consumer::new(manifest, self.config, consumer)?;
-        for (session, (dc, link, board, serving)) in sessions.into_iter().zip(self.lanes) {
+        for (session, (named, link, board, serving)) in sessions.into_iter().zip(self.lanes) {
             if let Link::Dynamo(link) = &link {
-                let pool = PoolId { domain: manifest.domain(), dc };
+                let pool = PoolId { domain: manifest.domain(), dc: named.0 };
                 tokio::spawn(watch::watch(link.clone(), pool, serving));
             }
             let rhythm = Rhythm::new(self.silence);
-            tokio::spawn(lane::run(session, dc, link, self.clock, board, rhythm));
+            tokio::spawn(lane::run(session, named, link, self.clock, board, rhythm));
         }
         let _ = self.query.set(query);
         Ok(())

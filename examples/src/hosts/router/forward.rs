@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
@@ -44,9 +45,14 @@ pub async fn forward(
         let endpoint = router.dcs[dc].endpoints[endpoint].clone();
         let mut under_way = UnderWay::new(router.clone(), endpoint);
         match under_way.begin(headers.clone(), body.clone()).await {
-            Ok((head, first, rest)) => {
+            Ok((mut head, first, rest)) => {
                 under_way.endpoint.failures.store(0, Ordering::Relaxed);
                 router.dcs[dc].answered.up();
+                if is_unframed(&head, &rest) {
+                    router.counters.unframed.up();
+                    // Chunks with a clean end would promise more than anybody knows.
+                    head.version = Version::HTTP_10;
+                }
                 return Ok(answer(head, first, rest, under_way, router.dcs[dc].spec.id));
             }
             Err(failed) => {
@@ -65,6 +71,13 @@ pub async fn forward(
     }
     router.counters.failed.up();
     Err(refusal)
+}
+
+/// Whether the end of an answer is the end of its connection, as in HTTP/1.0: whoever reads it cannot
+/// tell a whole answer from half of one.
+fn is_unframed(head: &Parts, rest: &Incoming) -> bool {
+    let framed = [CONTENT_LENGTH, TRANSFER_ENCODING];
+    !rest.is_end_stream() && !framed.iter().any(|name| head.headers.contains_key(name))
 }
 
 /// Endpoints that failed a moment ago are the last resort, not gone.

@@ -44,7 +44,7 @@ impl LaneBoard {
 
     /// Keeps an error, and logs it unless the one before was the same: of all that the layers say, what
     /// the innermost says.
-    fn broke(&self, dc: DcId, error: &(dyn std::error::Error + Send + Sync + 'static)) {
+    fn broke(&self, name: &str, error: &(dyn std::error::Error + Send + Sync + 'static)) {
         let mut cause: &(dyn std::error::Error + 'static) = error;
         while let Some(inner) = cause.source() {
             cause = inner;
@@ -53,7 +53,7 @@ impl LaneBoard {
         self.write(|report| {
             report.link_errors += 1;
             if report.last_error.as_ref() != Some(&said) {
-                log_about!(named(dc), "{said}");
+                log_about!(named(name), "{said}");
                 report.last_error = Some(said);
             }
         });
@@ -64,10 +64,10 @@ impl LaneBoard {
     }
 }
 
-/// Feeds one lane until the process ends.
+/// Feeds one lane until the process ends. The log knows the data center by its name.
 pub async fn run(
     mut session: LaneSession,
-    dc: DcId,
+    (dc, name): (DcId, String),
     link: Link,
     clock: Clock,
     board: Arc<LaneBoard>,
@@ -79,11 +79,11 @@ pub async fn run(
     let mut frames: Option<Frames> = None;
     loop {
         if let Err(error) = transmit(&mut session, &mut frames, &link).await {
-            board.broke(dc, &*error);
+            board.broke(&name, &*error);
             session.handle_disconnected(clock.now());
         }
         while let Some(event) = session.poll_event() {
-            tell(dc, event, &board, &mut rhythm);
+            tell(&name, event, &board, &mut rhythm);
         }
         board.write(|report| {
             report.state = Some(session.state());
@@ -105,13 +105,13 @@ pub async fn run(
                             && let Some(before) = before
                             && let Some(warning) = rhythm.heartbeat(now.saturating_since(before))
                         {
-                            log_about!(named(dc), "{warning}");
+                            log_about!(named(&name), "{warning}");
                         }
                     }
                 }
                 ended => {
                     if let Some(Err(error)) = ended {
-                        board.broke(dc, &*error);
+                        board.broke(&name, &*error);
                     }
                     frames = None;
                     session.handle_disconnected(clock.now());
@@ -149,25 +149,25 @@ async fn next(frames: &mut Option<Frames>) -> Option<HostResult<bytes::Bytes>> {
 }
 
 /// What the log calls a lane.
-fn named(dc: DcId) -> String {
-    format!("lane of data center {dc}")
+fn named(name: &str) -> String {
+    format!("lane of data center {name}")
 }
 
-fn tell(dc: DcId, event: SessionEvent, board: &LaneBoard, rhythm: &mut Rhythm) {
+fn tell(name: &str, event: SessionEvent, board: &LaneBoard, rhythm: &mut Rhythm) {
     match event {
         SessionEvent::Ready { sequence, .. } => {
-            log_about!(named(dc), "ready at {sequence}")
+            log_about!(named(name), "ready at {sequence}")
         }
         SessionEvent::Retired { failure, was_ready } => {
             board.write(|report| report.last_failure = Some(failure));
             if was_ready {
-                log_about!(named(dc), "retired: {failure:?}");
+                log_about!(named(name), "retired: {failure:?}");
                 if let Some(warning) = rhythm.retired(failure == Failure::Silence) {
-                    log_about!(named(dc), "{warning}");
+                    log_about!(named(name), "{warning}");
                 }
             }
         }
-        SessionEvent::Rejected { reason } => log_about!(named(dc), "rejected: {reason:?}"),
+        SessionEvent::Rejected { reason } => log_about!(named(name), "rejected: {reason:?}"),
         _ => {}
     }
 }

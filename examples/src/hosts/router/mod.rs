@@ -109,6 +109,8 @@ pub struct RequestCounters {
     pub broken: Counter,
     /// Clients that went away before the end of their answer.
     pub abandoned: Counter,
+    /// Answers of which only the endpoint's close tells the end, be it one or not.
+    pub unframed: Counter,
     /// Depths found for the data center that was chosen: 0, 1, 2-3, 4-7, and so on.
     pub depths: [Counter; 16],
 }

@@ -115,6 +115,12 @@ fn heeded(specs: &[DcSpec], pool: Option<&str>, shared: &Shared) -> Result<(), P
             "--pool",
             "every --dc names its own",
         ),
+        (
+            shared.keepalive_ms.is_some(),
+            any(&["https:", "http:"]),
+            "--keepalive-ms",
+            "no relay by https:// or http://; connections to NATS servers have pings of their own",
+        ),
         (shared.blocks.is_some(), !catalog, "--blocks", said),
         (shared.seed.is_some(), !catalog, "--seed", said),
     ] {

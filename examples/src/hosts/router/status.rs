@@ -11,6 +11,7 @@ use ckf_consumer::SessionState;
 use ckf_protocol::Instant;
 
 use super::lane::LaneReport;
+use super::spec::DcSpec;
 use super::{Dc, PoolRouter, Router};
 use crate::hosts::metrics::{Counter, Labels, Page};
 
@@ -145,6 +146,7 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
             ("failed", counters.failed.get()),
             ("broken", counters.broken.get()),
             ("abandoned", counters.abandoned.get()),
+            ("unframed", counters.unframed.get()),
         ];
         page.counters("ckf_requests_total", &[("pool", &pool.name)], "what", &requests);
     }
@@ -159,7 +161,8 @@ async fn metrics(State(router): State<Arc<Router>>) -> String {
 
 fn lane_metrics(page: &mut Page, pool: &PoolRouter, dc: &Dc) {
     let report = dc.board.read();
-    let lane: Labels<'_> = &[("pool", &pool.name), ("dc", &dc.spec.id)];
+    let DcSpec { id, name, relay, .. } = &dc.spec;
+    let lane: Labels<'_> = &[("pool", &pool.name), ("dc", id), ("name", name), ("relay", relay)];
     page.gauge("ckf_lane_ready", lane, u8::from(is_ready(&report)));
     if let Some((_, sequence)) = report.position {
         page.gauge("ckf_lane_sequence", lane, sequence);
