@@ -255,11 +255,17 @@ async fn our_relay_serves_the_contract() {
     the_streams_keep_their_rules(listen).await;
     // A new incarnation is another producer: the router finds it through the catalog.
     relay.kill();
-    let _relay = Process::start("relay", RELAY, &args(&relay_args));
+    let relay = Process::start("relay", RELAY, &args(&relay_args));
     watch.up(admin, "/readyz").await;
     drive_and_verify(&trace, front, engine, 100).await;
     assert!(watch.metric(router_admin, "ckf_lane_total", &["\"snapshot\""]).await >= 2.0);
     assert!(watch.metric(router_admin, "ckf_lane_retired_total", &["\"digest\""]).await == 0.0);
+    // Another shape of its filters, too: the router makes lanes of that shape.
+    relay.kill();
+    let _relay = Process::start("relay", RELAY, &args(&relay_args.replace("20000", "90000")));
+    watch.up(admin, "/readyz").await;
+    watch.until(router_admin, "ckf_lane_ready", &[], 1.0).await;
+    drive_and_verify(&trace, front, engine, 200).await;
 }
 
 /// A pool whose engines have not told enough is in no catalog, is unavailable, and has no stream.

@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ckf_consumer::{Consumer, ConsumerConfig, QueryHandle, SessionConfig, SessionTimes};
@@ -30,16 +30,19 @@ use ckf_examples::hosts::router::{
     Dc, Endpoint, PoolRouter, RequestCounters, Router, RouterCounters, front, status,
 };
 use ckf_examples::hosts::stop::Stop;
-use ckf_examples::hosts::{self, Context, HostResult, draw, http, nats, values};
-use ckf_examples::log;
+use ckf_examples::hosts::{self, Context, HostResult, draw, http, lock, nats, values};
+use ckf_examples::{log, log_about};
 use ckf_protocol::{ConsumerId, DcId, IndexerDomainId, Limits, Manifest, Millis, PoolId};
 use clap::Parser;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 /// Connections of clients at one time.
 const FRONT_PLACES: usize = 1024;
 /// Connections of operators at one time.
 const ADMIN_PLACES: usize = 32;
+/// How often lanes are looked at whose relays may name something else.
+const LOOK: Duration = Duration::from_secs(5);
 /// How often Dynamo's relays say that they are there.
 const DYNAMO_HEARTBEAT_MS: u64 = 10_000;
 
@@ -142,7 +145,9 @@ async fn pool(
         .with_session(SessionConfig::new(times, Limits::default()).context("--silence-ms")?);
     let query = Arc::default();
     let mut dcs = Vec::new();
-    let mut lanes = Lanes { config, clock, silence, query: Arc::clone(&query), lanes: Vec::new() };
+    let (name_of_it, lanes) = (name.to_owned(), Vec::new());
+    let mut lanes =
+        Lanes { name: name_of_it, config, clock, silence, query: Arc::clone(&query), lanes };
     for spec in specs {
         let link = link(shared, spec, counters).await.context(&spec.relay)?;
         let dc = dc(spec, &link);
@@ -154,19 +159,10 @@ async fn pool(
     let by_flags = lanes.manifest(shared.names(name).domain(), shared.format()?)?;
     let dynamo: Vec<DynamoLink> = lanes.lanes.iter().filter_map(dynamo_link).collect();
     if dynamo.is_empty() {
-        lanes.start(name, &by_flags)?;
+        lanes.start(&by_flags)?.detach_all();
     } else {
         // Requests go out by load meanwhile.
-        let (name, model) = (name.to_owned(), shared.model.clone());
-        let block_size = shared.block_size.get();
-        tokio::spawn(async move {
-            let (domain, format) = agree(&dynamo, &model, block_size).await;
-            let started =
-                lanes.manifest(domain, format).and_then(|manifest| lanes.start(&name, &manifest));
-            if let Err(error) = started {
-                log!("pool {name} has no lanes: {error}");
-            }
-        });
+        tokio::spawn(lanes.follow(dynamo, shared.model.clone(), shared.block_size.get()));
     }
     Ok(PoolRouter {
         name: name.to_owned(),
@@ -183,12 +179,13 @@ async fn pool(
 /// A lane before it starts: its data center by number and name, the way to its relay, and where it reports.
 type Lane = ((DcId, String), Link, Arc<LaneBoard>, Arc<ServingBoard>);
 
-/// All lanes of a pool, before it is known what they have in common.
+/// All lanes of a pool, whatever they have in common.
 struct Lanes {
+    name: String,
     config: ConsumerConfig,
     clock: Clock,
     silence: Millis,
-    query: Arc<OnceLock<QueryHandle>>,
+    query: Arc<Mutex<Option<QueryHandle>>>,
     lanes: Vec<Lane>,
 }
 
@@ -201,21 +198,46 @@ impl Lanes {
             .context("--dc")
     }
 
+    /// Keeps lanes for what the relays' catalogs name. While one lane is ready, that is what counts;
+    /// when none is, the relays may have gone over to something else.
+    async fn follow(self, relays: Vec<DynamoLink>, model: String, block_size: u32) {
+        let mut current = None;
+        // Dropped when others take their place: that ends the tasks.
+        let mut _tasks = JoinSet::new();
+        loop {
+            let named = agree(&relays, &model, block_size).await;
+            if current != Some(named) {
+                match self.manifest(named.0, named.1).and_then(|manifest| self.start(&manifest)) {
+                    Ok(started) => (current, _tasks) = (Some(named), started),
+                    Err(error) => {
+                        log_about!(format_args!("pool {}", self.name), "no lanes: {error}")
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+            while self.lanes.iter().any(|(_, _, board, _)| board.read().is_ready()) {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+
     /// Starts the consumer and the tasks of its lanes.
-    fn start(self, name: &str, manifest: &Manifest) -> HostResult<()> {
-        log!("pool {name} joins {}", manifest.provenance());
+    fn start(&self, manifest: &Manifest) -> HostResult<JoinSet<()>> {
+        log!("pool {} joins {}", self.name, manifest.provenance());
         let consumer = ConsumerId::new(draw());
-        let (query, sessions) = Consumer::new(manifest, self.config, consumer)?;
-        for (session, (named, link, board, serving)) in sessions.into_iter().zip(self.lanes) {
+        let (query, sessions) = Consumer::new(manifest, self.config.clone(), consumer)?;
+        let mut tasks = JoinSet::new();
+        for (session, lane) in sessions.into_iter().zip(&self.lanes) {
+            let (named, link, board, serving) = lane.clone();
             if let Link::Dynamo(link) = &link {
                 let pool = PoolId { domain: manifest.domain(), dc: named.0 };
-                tokio::spawn(watch::watch(link.clone(), pool, serving));
+                tasks.spawn(watch::watch(link.clone(), pool, serving));
             }
             let rhythm = Rhythm::new(self.silence);
-            tokio::spawn(lane::run(session, named, link, self.clock, board, rhythm));
+            tasks.spawn(lane::run(session, named, link, self.clock, board, rhythm));
         }
-        let _ = self.query.set(query);
-        Ok(())
+        *lock(&self.query) = Some(query);
+        Ok(tasks)
     }
 }
 

@@ -20,6 +20,7 @@ use super::prompt::{self, Asked};
 use super::refusal::Refusal;
 use super::{PoolRouter, Router};
 use crate::hosts::bodies::Body;
+use crate::hosts::lock;
 
 /// Bytes of a request at most.
 const MAX_BODY: usize = 4 << 20;
@@ -73,13 +74,14 @@ async fn read(router: &Router, request: Request) -> Result<Incoming, Refusal> {
 impl PoolRouter {
     /// Prompts of one request go to one engine together, so their depths count together.
     fn plan(&self, prompts: &[Vec<u32>]) -> Plan {
+        let query = lock(&self.query).clone();
         let mut depths = vec![Some(0); self.dcs.len()];
         let (mut blocks, mut conversation) = (0, 0);
         for (number, prompt) in prompts.iter().enumerate() {
             let hashes = Scope::default().block_hashes(prompt, self.block_size);
             let hashes: Vec<BlockHash> = hashes.take(MAX_BLOCKS - blocks).collect();
             blocks += hashes.len();
-            let matches = self.query.get().map(|query| query.find_prefix(&hashes));
+            let matches = query.as_ref().map(|query| query.find_prefix(&hashes));
             for (lane, sum) in depths.iter_mut().enumerate() {
                 let depth =
                     Lane::new(lane as u8).ok().and_then(|lane| matches.as_ref()?.depth(lane));

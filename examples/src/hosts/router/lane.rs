@@ -36,6 +36,13 @@ pub struct LaneReport {
     pub last_error: Option<String>,
 }
 
+impl LaneReport {
+    /// Whether queries may use the lane.
+    pub fn is_ready(&self) -> bool {
+        self.state == Some(SessionState::Ready)
+    }
+}
+
 impl LaneBoard {
     /// What it says now.
     pub fn read(&self) -> LaneReport {

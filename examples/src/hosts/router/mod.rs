@@ -27,7 +27,7 @@ pub mod spec;
 pub mod status;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use ckf_consumer::QueryHandle;
 
@@ -120,8 +120,8 @@ pub struct RequestCounters {
 pub struct PoolRouter {
     /// Its name.
     pub name: String,
-    /// The lanes, once it is known what they have in common.
-    pub query: Arc<OnceLock<QueryHandle>>,
+    /// The lanes, once it is known what they have in common; others when that changes.
+    pub query: Arc<Mutex<Option<QueryHandle>>>,
     /// The data centers, in the order of lanes.
     pub dcs: Vec<Dc>,
     /// Tokens of one block.

@@ -7,10 +7,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use ckf_consumer::SessionState;
 use ckf_protocol::Instant;
 
-use super::lane::LaneReport;
 use super::spec::DcSpec;
 use super::{Dc, PoolRouter, Router};
 use crate::hosts::metrics::{Counter, Labels, Page};
@@ -25,10 +23,6 @@ pub fn routes(router: Arc<Router>) -> axum::Router {
         .with_state(router)
 }
 
-fn is_ready(report: &LaneReport) -> bool {
-    report.state == Some(SessionState::Ready)
-}
-
 /// Ready once each pool has a ready lane; before that, requests still go out, by load.
 async fn ready(State(router): State<Arc<Router>>) -> (StatusCode, String) {
     let (mut text, mut status) = (String::new(), StatusCode::OK);
@@ -36,7 +30,7 @@ async fn ready(State(router): State<Arc<Router>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
     }
     for pool in &router.pools {
-        let ready = pool.dcs.iter().filter(|dc| is_ready(&dc.board.read())).count();
+        let ready = pool.dcs.iter().filter(|dc| dc.board.read().is_ready()).count();
         if ready == 0 {
             status = StatusCode::SERVICE_UNAVAILABLE;
         }
@@ -110,7 +104,7 @@ fn show_lane(page: &mut String, lane: usize, dc: &Dc, now: Instant) {
     let sequence = report.position.map_or("-".to_owned(), |(_, sequence)| sequence.to_string());
     let failure = report.last_failure.map_or("-".to_owned(), |failure| format!("{failure:?}"));
     let state = report.state.map_or("-".to_owned(), |state| format!("{state:?}"));
-    let class = if is_ready(&report) { "good" } else { "bad" };
+    let class = if report.is_ready() { "good" } else { "bad" };
     let _ = write!(
         page,
         "<tr><td>{lane}<td>{}<td class={class}>{state}<td>{sequence}<td>{age}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
@@ -163,7 +157,7 @@ fn lane_metrics(page: &mut Page, pool: &PoolRouter, dc: &Dc) {
     let report = dc.board.read();
     let DcSpec { id, name, relay, .. } = &dc.spec;
     let lane: Labels<'_> = &[("pool", &pool.name), ("dc", id), ("name", name), ("relay", relay)];
-    page.gauge("ckf_lane_ready", lane, u8::from(is_ready(&report)));
+    page.gauge("ckf_lane_ready", lane, u8::from(report.is_ready()));
     if let Some((_, sequence)) = report.position {
         page.gauge("ckf_lane_sequence", lane, sequence);
     }
