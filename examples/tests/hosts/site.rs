@@ -118,7 +118,7 @@ impl Site {
             .collect();
         let silence = if more.contains("--silence-ms") { "" } else { "--silence-ms 1500" };
         let mut line = args(&format!(
-            "--listen {} --admin {} {silence} --keepalive-ms 1000 --patience-ms 700 \
+            "--listen {} --admin {} {silence} --patience-ms 700 \
              --dc id=1,relay={relay}{endpoints} {more}",
             local(self.front),
             local(self.router_admin)
@@ -126,6 +126,9 @@ impl Site {
         // They would be of no use otherwise, and refused.
         if !relay.starts_with("nats:") {
             line.extend(tls(folder, "router"));
+        }
+        if relay.starts_with("https:") {
+            line.extend(args("--keepalive-ms 1000"));
         }
         line
     }
