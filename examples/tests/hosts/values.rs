@@ -99,7 +99,9 @@ fn a_router_takes_no_nonsense() {
         assert!(why && !said.contains("secret@"), "{dc}: {said}");
     }
     let common = format!("{common} --dc {good}");
-    let table: [(&str, Vec<&str>); 8] = [
+    let table: [(&str, Vec<&str>); 10] = [
+        ("--bodies-mib", [&COUNTS[..], &["3", "65537"]].concat()),
+        ("--keepalive-ms", COUNTS.into()),
         ("--pool", NAMES.into()),
         ("--model", NAMES.into()),
         ("--block-size", [&COUNTS[..], &["65537", "4294967295"]].concat()),
