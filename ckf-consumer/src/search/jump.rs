@@ -11,7 +11,7 @@
 //!    looked for at every look, in order. A lane that is missed there has a gap: between there and
 //!    the look before, where it was held.
 //! 3. Rounds on that lane's words alone ([`gaps`](super::gaps)). Prompts of up to 128 blocks are
-//!    decided by one.
+//!    decided by one, or by two where many lanes have gaps.
 
 use ckf_core::{Addresser, BlockHash};
 
@@ -27,6 +27,9 @@ const LOOKS: usize = 15;
 const FEW_LOOKS: u32 = 7;
 /// log2 of the parts of a gap that one round decides.
 const STEPS: u32 = 3;
+/// Most lanes with gaps whose words are worth asking for in one round instead of two: of more
+/// lanes, the words that nobody would have needed take longer to come than a second round does.
+const FEW_GAPS: u32 = 4;
 /// Most positions after the first one that an opening and one round decide.
 const ONE_ROUND: usize = (LOOKS + 1) << STEPS;
 
@@ -48,20 +51,21 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     #[inline(always)]
     pub(crate) fn search(&self, prefix: &[BlockHash], lanes: u64, depths: &mut Depths) {
         if Self::WIDE {
-            self.open::<16, 2>(prefix, lanes, depths);
+            self.open::<16, 2, 2>(prefix, lanes, depths);
         } else if prefix.len() > ONE_ROUND + 1 {
-            self.open::<8, 4>(prefix, lanes, depths);
+            self.open::<8, 4, 2>(prefix, lanes, depths);
         } else {
-            self.open::<8, 8>(prefix, lanes, depths);
+            self.open::<8, 8, 4>(prefix, lanes, depths);
         }
         if self.window > 1 {
             self.verify(prefix, lanes, 0, depths);
         }
     }
 
-    /// The opening; then rounds of up to `G` gaps in `P` parts.
+    /// The opening; then rounds of up to `G` gaps, in `P` parts where lanes with gaps are few, in
+    /// `Q` parts where they are many.
     #[inline(always)]
-    fn open<const G: usize, const P: usize>(
+    fn open<const G: usize, const P: usize, const Q: usize>(
         &self,
         prefix: &[BlockHash],
         lanes: u64,
@@ -79,25 +83,46 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             *spot = self.fetched(prefix[position as usize]);
             position += step;
         }
-        let (whole, mut alive) = self.enter(&ends, lanes, inner + 1, depths);
+        let (whole, alive) = self.enter(&ends, lanes, inner + 1, depths);
+        let between = &between[..looks as usize];
+        if P == Q || alive.count_ones() <= FEW_GAPS {
+            self.narrow::<G, P>(prefix, between, step, [whole, alive], depths);
+        } else {
+            self.narrow::<G, Q>(prefix, between, step, [whole, alive], depths);
+        }
+    }
+
+    /// Looks at what the opening asked for between the ends, every `step` positions, and goes on
+    /// with gaps in `P` parts. Of the lanes, those of `whole` hold both ends and those of `alive`
+    /// the first one only.
+    #[inline(always)]
+    fn narrow<const G: usize, const P: usize>(
+        &self,
+        prefix: &[BlockHash],
+        between: &[Spot],
+        step: u32,
+        [whole, mut alive]: [u64; 2],
+        depths: &mut Depths,
+    ) {
+        let inner = (prefix.len() - 1) as u32;
         let along = Along { prefixes: [prefix], base: 1 };
         let (mut gaps, mut waiting) = (Gaps::<G, P>::NONE, 0);
         let depths = core::array::from_mut(depths);
         let mut before = 0;
-        for look in 0..looks {
+        for look in between {
             if alive == 0 {
                 break;
             }
-            let held = self.holders(&between[look as usize], alive);
+            let held = self.holders(look, alive);
             let range = before..before + step;
             waiting = self.part(0, alive & !held, range, &along, &mut gaps, waiting, depths);
             (alive, before) = (held, before + step);
         }
         waiting = self.part(0, alive, before..inner, &along, &mut gaps, waiting, depths);
         // While the words of the gaps come: the last position alone may be a false positive.
-        if let Some(&near) = between[..looks as usize].last() {
-            let doubtful = whole & !self.holders(&near, whole);
-            let range = 0..looks * step;
+        if let Some(near) = between.last() {
+            let doubtful = whole & !self.holders(near, whole);
+            let range = 0..between.len() as u32 * step;
             waiting = self.part(0, doubtful, range, &along, &mut gaps, waiting, depths);
         }
         self.close(&along, &mut gaps, waiting, depths);
