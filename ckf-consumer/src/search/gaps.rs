@@ -3,6 +3,9 @@
 //! A gap lies between a position that the lane holds and one that it misses. Each round cuts every
 //! gap into parts, asks for that lane's words at all cuts of all gaps, and only then looks. The
 //! more parts, the fewer rounds of waiting, and the more words that nobody would have needed.
+//!
+//! Lanes that share a gap go through it together ([`shared`](super::shared)), as long as they are
+//! many.
 
 use core::hint::select_unpredictable;
 use core::ops::Range;
@@ -10,17 +13,19 @@ use core::ops::Range;
 use ckf_core::{Addresser, BlockHash};
 
 use super::jump::Jump;
+use super::shared::Shared;
 use super::{Depths, lanes_of};
 use crate::lanes::Scan;
 use crate::row::Spot;
 
 /// Between a position that a lane holds and one that it misses.
 #[derive(Clone, Copy)]
-struct Gap {
-    request: u16,
-    lane: u16,
-    held: u32,
-    missed: u32,
+pub(super) struct Gap {
+    pub(super) request: u16,
+    /// Of a gap that several lanes share, any of them.
+    pub(super) lane: u16,
+    pub(super) held: u32,
+    pub(super) missed: u32,
 }
 
 /// Up to `G` gaps, and the words at their cuts into `P` parts, two to eight, on their way. How many
@@ -29,6 +34,7 @@ pub(super) struct Gaps<const G: usize, const P: usize> {
     list: [Gap; G],
     /// Where the parts of each gap begin, from the second one on.
     cuts: [[Spot; P]; G],
+    pub(super) shared: Shared<P>,
 }
 
 /// What a search goes along.
@@ -56,13 +62,17 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         mut waiting: usize,
         depths: &mut [Depths; N],
     ) -> usize {
+        if lanes.count_ones() > Self::APART && range.len() > 1 && gaps.shared.has_room() {
+            self.share(request, lanes, range, along, &mut gaps.shared, &mut depths[request]);
+            return waiting;
+        }
         for lane in lanes_of(lanes) {
             let (request, lane) = (request as u16, lane as u16);
             let gap = Gap { request, lane, held: range.start, missed: range.end };
             depths[usize::from(request)][usize::from(lane)] = along.base + gap.held;
             if gap.is_open() {
                 if waiting == G {
-                    self.close(along, gaps, waiting, depths);
+                    self.rounds(along, gaps, waiting, depths);
                     waiting = 0;
                 }
                 self.ask(gap, along, gaps, waiting);
@@ -98,9 +108,24 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         gaps.list[index] = gap;
     }
 
-    /// Rounds, until no gap is left.
+    /// Finds out about all gaps.
     #[inline(always)]
     pub(super) fn close<const N: usize, const G: usize, const P: usize>(
+        &self,
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G, P>,
+        mut waiting: usize,
+        depths: &mut [Depths; N],
+    ) {
+        while let Some(shared) = gaps.shared.take() {
+            waiting = self.part_shared(&shared, along, gaps, waiting, depths);
+        }
+        self.rounds(along, gaps, waiting, depths);
+    }
+
+    /// Rounds, until no gap of a single lane is left.
+    #[inline(always)]
+    fn rounds<const N: usize, const G: usize, const P: usize>(
         &self,
         along: &Along<'_, N>,
         gaps: &mut Gaps<G, P>,
@@ -139,7 +164,7 @@ impl<const G: usize, const P: usize> Gaps<G, P> {
     pub(super) const NONE: Self = {
         let spot = Spot { first: 0, second: 0, fingerprint: 0 };
         let gap = Gap { request: 0, lane: 0, held: 0, missed: 0 };
-        Self { list: [gap; G], cuts: [[spot; P]; G] }
+        Self { list: [gap; G], cuts: [[spot; P]; G], shared: Shared::NONE }
     };
 }
 
@@ -153,7 +178,7 @@ impl Gap {
     /// Where part `part` of two to the `steps` begins: part 0 at `held`, the last one ends at
     /// `missed`.
     #[inline(always)]
-    fn cut(&self, part: u32, steps: u32) -> u32 {
+    pub(super) fn cut(&self, part: u32, steps: u32) -> u32 {
         let len = u64::from(self.missed - self.held);
         self.held + ((len * u64::from(part)) >> steps) as u32
     }

@@ -8,6 +8,7 @@ mod gaps;
 mod jump;
 mod many;
 mod rolled;
+mod shared;
 mod walk;
 
 pub(crate) use jump::Jump;
