@@ -159,6 +159,44 @@ proptest! {
         }
     }
 
+    /// As after a system prompt that all hold: alone, beside others, and from local hashes.
+    #[test]
+    fn lanes_that_share_their_depths_keep_the_promises(
+        groups in prop::collection::vec((0.0..1.0f64, 0..6usize, 1..24usize), 1..7),
+        len in prop_oneof![1..30usize, 30..300usize, 1_000..2_000usize],
+    ) {
+        let locals: Vec<_> = (0..len as u64).map(|i| LocalHash::new(hash(i).get())).collect();
+        let whole: Vec<_> = sequence::roll_all(None, locals.iter().copied()).collect();
+        // Some of a group hold a little more than the rest of it.
+        let depth = |share: f64, more: usize| ((len as f64 * share) as usize + more).min(len);
+        let group = |&(share, more, count): &(f64, usize, usize)| {
+            (0..count).map(move |lane| depth(share, if lane % 3 == 0 { more } else { 0 }))
+        };
+        let format = format_for(len);
+        let depths = groups.iter().flat_map(group).take(64);
+        let words: Vec<_> =
+            depths.map(|depth| words(format, whole[..depth].iter().copied())).collect();
+        let starts = [0, len / 7, len / 3, len / 2, len - 1, len];
+        let prefixes: Vec<_> = starts.iter().cycle().take(16).map(|&at| &whole[at..]).collect();
+        for backend in backends() {
+            let known = Known::new(format, words.clone(), backend);
+            known.check(&whole);
+            let mut answers = Vec::new();
+            known.jump(1).find_prefix_batch(&prefixes, &mut answers);
+            for (answer, prefix) in answers.iter().zip(&prefixes) {
+                for (lane, _, depth) in answer.iter() {
+                    known.check_jump(lane.to_usize(), prefix, 1, depth);
+                }
+            }
+            for (lane, _, depth) in known.jump(1).find_prefix_local(&locals).iter() {
+                let lane = lane.to_usize();
+                let exact = known.depth(lane, &whole);
+                prop_assert!(depth >= exact);
+                prop_assert!(depth == exact || !known.is_without_holes(lane, &whole));
+            }
+        }
+    }
+
     #[test]
     fn local_hashes_are_rolled_to_the_same_answer(
         lanes in prop::collection::vec((0.0..1.2f64).prop_map(|share| share.min(1.0)), 1..=40),

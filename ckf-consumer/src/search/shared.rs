@@ -72,12 +72,12 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     ) -> usize {
         let request = usize::from(gap.request);
         let (mut alive, mut before) = (lanes, gap.held);
-        for part in 1..P {
+        for (part, spot) in (1..).zip(&cuts[1..]) {
             if alive == 0 {
                 return waiting;
             }
-            let cut = gap.cut(part as u32, P.ilog2());
-            let held = self.holders(&cuts[part], alive);
+            let cut = gap.cut(part, P.ilog2());
+            let held = self.holders(spot, alive);
             let missed = alive & !held;
             waiting = self.part(request, missed, before..cut, along, gaps, waiting, depths);
             (alive, before) = (held, cut);
