@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Instructions of one walk ("lookup"), one jump, one batch of eight jumps, one store of 128 blocks and one delta of 16 blocks, counted by callgrind, against the recorded
-# values in benches/instructions.txt: more than 5 % above fails, more than 5 % below asks to record. `--record` writes them.
+# Instructions of one walk ("lookup"), one jump, one jump of lanes that end together ("shared"), one batch of eight jumps, one store of 128 blocks and one delta of 16
+# blocks, counted by callgrind, against the recorded values in benches/instructions.txt: more than 5 % above fails, more than 5 % below asks to record. `--record` writes them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! command -v valgrind >/dev/null; then
@@ -14,8 +14,8 @@ cargo build --quiet --release -p ckf-benches --bin instructions
 bin="${CARGO_TARGET_DIR:-target}/release/instructions"
 fail=0
 : >"$out/new"
-for what in lookup jump batch store delta; do
-    valgrind --tool=callgrind --callgrind-out-file="$out/$what" --collect-atstart=no --toggle-collect="counted_$what" \
+for what in lookup jump shared batch store delta; do
+    valgrind --tool=callgrind --callgrind-out-file="$out/$what" --collect-atstart=no --toggle-collect="counted_${what/shared/jump}" \
         "$bin" $what >"$out/log" 2>&1 || { cat "$out/log" >&2; exit 1; }
     total=$(sed -n 's/^.*Collected : \([0-9]*\).*/\1/p' "$out/log")
     now=$((total / 100))

@@ -1,6 +1,6 @@
 //! Runs one piece of work a fixed number of times, for an instruction counter to watch.
 //!
-//! `instructions lookup|jump|batch|store|delta`. The work is prepared outside of the functions named
+//! `instructions lookup|jump|shared|batch|store|delta`. The work is prepared outside of the functions named
 //! `counted_*`; `ci/instructions.sh` counts inside of them only.
 
 use std::hint::black_box;
@@ -65,6 +65,25 @@ fn main() -> ExitCode {
                 black_box(&answer);
             }
         }
+        "shared" => {
+            let mut world = World::new(16, 20_000);
+            let query = world.query.clone().with_mode(SearchMode::JUMP);
+            // A preamble that all lanes hold, then 62 blocks that nobody does.
+            let preamble = hashes(4, 5);
+            for (producer, session) in world.producers.iter_mut().zip(&mut world.sessions) {
+                producer.store(Member::new(2, 0), &preamble);
+                producer.publish(NOW).expect("numbers left");
+                for frame in frames(producer) {
+                    let _ = session.handle_frame(&frame, NOW);
+                }
+            }
+            let mut answer = Matches::NONE;
+            for number in 0..100 {
+                let request = [&preamble[..], &hashes(1000 + number, 62)].concat();
+                counted_jump(&query, &request, &mut answer);
+                assert_eq!(answer.best().len(), 16, "all lanes hold the preamble");
+            }
+        }
         "batch" => {
             let world = World::new(16, 20_000);
             let query = world.query.clone().with_mode(SearchMode::JUMP);
@@ -98,7 +117,7 @@ fn main() -> ExitCode {
             }
         }
         _ => {
-            eprintln!("usage: instructions lookup|jump|batch|store|delta");
+            eprintln!("usage: instructions lookup|jump|shared|batch|store|delta");
             return ExitCode::from(2);
         }
     }
