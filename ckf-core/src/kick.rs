@@ -10,6 +10,9 @@ use crate::{Address, BucketIndex, Buckets, Format};
 /// a search that looks at this many fails only when the table is practically full.
 const SEARCH_BUCKETS: usize = 512;
 
+/// Buckets within which most searches end.
+const SOON: usize = 32;
+
 /// Longest chain of moves. With four slots a bucket, `SEARCH_BUCKETS` are spent within five levels
 /// unless most residents have nowhere else to go, as in tables of a few buckets.
 const MAX_MOVES: usize = 8;
@@ -58,9 +61,21 @@ impl Plan {
 /// Finds a plan for an address whose candidate buckets are both full.
 #[cold]
 pub(crate) fn plan(format: &Format, buckets: &impl Buckets, address: &Address) -> Option<Plan> {
+    // Most searches end soon; making room for the largest would cost more than they do. What the
+    // small one finds, the large one would find as well.
+    search::<SOON>(format, buckets, address)
+        .or_else(|| search::<SEARCH_BUCKETS>(format, buckets, address))
+}
+
+/// The search, over at most `MOST` buckets.
+fn search<const MOST: usize>(
+    format: &Format,
+    buckets: &impl Buckets,
+    address: &Address,
+) -> Option<Plan> {
     let root =
         |bucket: BucketIndex, at| Node { bucket: bucket.get(), parent: at, slot: 0, depth: 0 };
-    let mut nodes = [root(address.first, 0); SEARCH_BUCKETS];
+    let mut nodes = [root(address.first, 0); MOST];
     let mut len = 1;
     if address.second != address.first {
         nodes[1] = root(address.second, 1);
@@ -82,7 +97,7 @@ pub(crate) fn plan(format: &Format, buckets: &impl Buckets, address: &Address) -
             if buckets.image(there).occupied() < 4 {
                 return unwind(format, &nodes, child);
             }
-            if len < SEARCH_BUCKETS && usize::from(child.depth) < MAX_MOVES {
+            if len < MOST && usize::from(child.depth) < MAX_MOVES {
                 nodes[len] = child;
                 len += 1;
             }
@@ -94,7 +109,7 @@ pub(crate) fn plan(format: &Format, buckets: &impl Buckets, address: &Address) -
 
 /// Whether `bucket` already lies on the chain that leads to node `at`. A chain that crossed itself
 /// would move a resident that an earlier step has replaced.
-fn on_chain(nodes: &[Node; SEARCH_BUCKETS], mut at: usize, bucket: u32) -> bool {
+fn on_chain(nodes: &[Node], mut at: usize, bucket: u32) -> bool {
     loop {
         let node = nodes[at];
         if node.bucket == bucket {
@@ -108,7 +123,7 @@ fn on_chain(nodes: &[Node; SEARCH_BUCKETS], mut at: usize, bucket: u32) -> bool 
 }
 
 /// Turns the chain that ends in `leaf`, a bucket with room, into a plan.
-fn unwind(format: &Format, nodes: &[Node; SEARCH_BUCKETS], leaf: Node) -> Option<Plan> {
+fn unwind(format: &Format, nodes: &[Node], leaf: Node) -> Option<Plan> {
     let mut to = format.bucket(leaf.bucket)?;
     let mut plan = Plan { moves: [Move { from: to, slot: 0, to }; MAX_MOVES], len: 0, target: to };
     let mut node = leaf;

@@ -27,6 +27,8 @@ pub(crate) trait Line: Copy + Debug {
     fn set_count(&mut self, slot: usize, count: u16);
     /// Takes a free slot, with a count other than 0.
     fn put(&mut self, slot: usize, key: Key, count: u16);
+    /// Takes a free slot, with the key and the count of a slot of another line.
+    fn copy(&mut self, slot: usize, other: &Self, from: usize);
     /// Frees a slot.
     fn free(&mut self, slot: usize);
     /// Mask of taken slots.
@@ -140,6 +142,13 @@ impl Line for MarkLine {
     }
 
     #[inline]
+    fn copy(&mut self, slot: usize, other: &Self, from: usize) {
+        debug_assert!(self.count(slot) == 0 && other.count(from) != 0);
+        self.keys[slot] = other.keys[from];
+        self.meta |= (other.meta >> (from * 8) & 0xFF) << (slot * 8);
+    }
+
+    #[inline]
     fn free(&mut self, slot: usize) {
         self.meta &= !(0xFF << (slot * 8));
     }
@@ -224,6 +233,11 @@ impl Line for CountLine {
     fn put(&mut self, slot: usize, key: Key, count: u16) {
         debug_assert!(self.counts[slot] == 0 && count != 0);
         (self.keys[slot], self.counts[slot]) = (key, count);
+    }
+
+    #[inline]
+    fn copy(&mut self, slot: usize, other: &Self, from: usize) {
+        self.put(slot, other.keys[from], other.counts[from]);
     }
 
     #[inline]

@@ -177,9 +177,7 @@ impl<L: Line> Segment<L> {
     ) -> Result<(), AllocationError> {
         let mut fresh = empty_lines(lines, budget)?;
         for line in &self.lines {
-            for slot in slots::<L>(line.taken()) {
-                insert_in(&mut fresh, line.key(slot), line.count(slot));
-            }
+            slots::<L>(line.taken()).for_each(|slot| copy_to(&mut fresh, line, slot));
         }
         budget.release(core::mem::replace(&mut self.lines, fresh));
         self.limit = limit::<L>(lines);
@@ -213,9 +211,8 @@ impl<L: Line> Segment<L> {
             }
             let line = &mut self.lines[at];
             for slot in slots::<L>(leaving) {
-                let (key, keys_count) = (line.key(slot), line.count(slot));
+                copy_to(&mut upper, line, slot);
                 line.free(slot);
-                insert_in(&mut upper, key, keys_count);
                 moved += 1;
             }
             strangers = passed;
@@ -285,15 +282,27 @@ fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, All
 /// Stores a key in the first line from its home on that has a free slot. There must be one.
 #[inline(always)]
 fn insert_in<L: Line>(lines: &mut [L], key: Key, count: u16) {
+    let (line, slot) = vacancy_in(lines, key);
+    line.put(slot, key, count);
+}
+
+/// Stores a key of another segment likewise, with its count.
+#[inline]
+fn copy_to<L: Line>(lines: &mut [L], other: &L, from: usize) {
+    let (line, slot) = vacancy_in(lines, other.key(from));
+    line.copy(slot, other, from);
+}
+
+/// The slot for a key that is to be stored; full lines on the way to it count the key as passed.
+#[inline(always)]
+fn vacancy_in<L: Line>(lines: &mut [L], key: Key) -> (&mut L, usize) {
     let len = lines.len();
     let mut at = home(key, len);
     loop {
-        let line = &mut lines[at];
-        if let Some(slot) = line.vacancy() {
-            line.put(slot, key, count);
-            return;
+        match lines[at].vacancy() {
+            Some(slot) => return (&mut lines[at], slot),
+            None => lines[at].pass(),
         }
-        line.pass();
         at = after(at, len);
     }
 }
