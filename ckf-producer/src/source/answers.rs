@@ -76,8 +76,11 @@ impl<F: Front> SourceStream<F> {
         events.drain(..certain);
         // Without any, those that wait are the latest ones; without these, nothing is left to tell.
         let first = events.first().map(|(id, _)| *id).or(self.queue.last_run());
-        let before =
-            first.map_or(self.newest, |first| first.get().checked_sub(1).map(EventId::new));
+        let before = match first {
+            None => self.newest,
+            Some(_) if first == self.config.first_event() => None,
+            Some(first) => first.get().checked_sub(1).map(EventId::new),
+        };
         let last = events.last().map_or(before, |(id, _)| Some(*id));
         let continues = |doubt: Doubt| {
             doubt == Doubt::Orphans || (doubt.leaves_state() && before <= self.applied)

@@ -248,10 +248,7 @@ impl<F: Front + Clone> PoolSources<F> {
         let due: Vec<Member> =
             self.wake.iter().take_while(|(at, _)| *at <= now).map(|(_, member)| *member).collect();
         for member in due {
-            if let Some(slot) = self.members.get_mut(&member) {
-                slot.stream.handle_timeout(now);
-            }
-            self.touch(member);
+            let _ = self.with(member, |stream| stream.handle_timeout(now));
         }
         self.check_ready();
     }
@@ -399,12 +396,13 @@ impl<F: Front + Clone> PoolSources<F> {
         })
     }
 
-    /// Hands something to the stream of a member that is there.
-    fn with(
+    /// Hands something to the stream of a member that is there. All that changes a stream comes
+    /// through here, the passing of time too: any of it may be what makes the stream live.
+    fn with<T>(
         &mut self,
         member: Member,
-        hand: impl FnOnce(&mut SourceStream<F>) -> Handled,
-    ) -> Result<Handled, SourcesError> {
+        hand: impl FnOnce(&mut SourceStream<F>) -> T,
+    ) -> Result<T, SourcesError> {
         let slot = self.members.get_mut(&member).ok_or(SourcesError::UnknownMember { member })?;
         let before = slot.stream.has_recovered();
         let handled = hand(&mut slot.stream);

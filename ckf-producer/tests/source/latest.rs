@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ckf_producer::source::{
     BlockChange, BlockChanges, Doubt, EventId, Front, Handled, PoolSources, PoolSourcesConfig,
-    ReadyRule, RequestKind, SourceConfig, SourceEvent, StreamState,
+    ReadyReason, ReadyRule, RequestKind, SourceConfig, SourceEvent, StreamState,
 };
 use ckf_protocol::Millis;
 use proptest::prelude::*;
@@ -135,6 +135,25 @@ fn orphans_give_up_nothing_for_the_limit_of_the_pool() {
 }
 
 #[test]
+fn a_member_that_time_makes_live_counts_for_the_pool() {
+    let rule = ReadyRule::new(100, Millis::new(1_000_000)).unwrap();
+    let config = SourceConfig::new(1).with_deadline(Millis::new(5000)).unwrap();
+    let config = PoolSourcesConfig::new(config, rule);
+    let mut sources = PoolSources::new(config, Teller, at(0));
+    sources.expect(MEMBER, at(0)).unwrap();
+    let event = Told(store([0]), 1);
+    sources.handle_event(MEMBER, generation(1), id(0), event, at(0)).unwrap();
+    assert_eq!((sources.readiness().recovered, sources.readiness().ready), (0, None));
+    // The parent of the orphan never comes, and its stream goes on without.
+    sources.handle_timeout(at(5000));
+    assert_eq!(sources.stream(MEMBER).unwrap().state(), StreamState::Live);
+    let ready = Some(ReadyReason::Recovered);
+    assert_eq!((sources.readiness().recovered, sources.readiness().ready), (1, ready));
+    sources.remove(MEMBER, at(5001));
+    assert_eq!((sources.readiness().expected, sources.readiness().recovered), (0, 0));
+}
+
+#[test]
 fn a_graver_doubt_takes_the_place_of_orphans() {
     let mut world = orphaned(SourceConfig::new(1));
     world.stream.handle_suspect(at(0));
@@ -254,6 +273,31 @@ fn latest_events_that_reach_back_continue_the_state_others_replace_it() {
         assert_eq!(world.latest(request.id, 1, []), Handled::Applied);
         world.assert_owns([14]);
         assert_eq!(world.stream.stats().started_over, 1, "{doubt:?}");
+    }
+}
+
+/// Wherever numbering begins: before its first event nothing can be missing.
+#[test]
+fn latest_events_that_reach_back_to_the_first_of_all_start_nothing_over() {
+    for first in [0, 1, 1000] {
+        let config = SourceConfig::new(1).with_first_event(Some(id(first))).with_max_history(0);
+        for told in [first..first + 3, 0..0] {
+            let mut world = World::direct(config);
+            world.heartbeat(1, None);
+            assert_eq!(world.stream.state(), StreamState::Live);
+            world.event(1, first + 2, store([first + 2]));
+            if told.is_empty() {
+                world.event(1, first + 1, store([first + 1]));
+                world.event(1, first, store([first]));
+            }
+            let request = world.request();
+            let told = told.map(|number| (number, store([number])));
+            assert_eq!(world.latest(request.id, 1, told), Handled::Applied);
+            assert_eq!(world.stream.state(), StreamState::Live);
+            assert_eq!(world.stream.applied(), Some(id(first + 2)));
+            assert_eq!(world.stream.stats().started_over, 0, "from {first}");
+            world.assert_owns(first..first + 3);
+        }
     }
 }
 

@@ -1,13 +1,21 @@
 //! Certificates that are wrong, and certificates that are renewed.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ckf_examples::hosts::certs;
+use ckf_examples::hosts::dynamo::client::DynamoLink;
+use ckf_examples::hosts::listen::{AcceptCounters, Patience, accept_tls};
+use ckf_examples::hosts::router::link::Channels;
+use ckf_examples::hosts::tls::{Renewed, TlsCounters, TlsFiles};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 use rcgen::{CertificateParams, KeyPair};
+use tokio::net::TcpListener;
 
+use crate::faults::files_in;
 use crate::nonsense::refused;
+use crate::player::{Player, recording};
 use crate::site::Site;
 use crate::support::{RELAY, ROUTER, args, certificates, local, tls};
 
@@ -157,4 +165,31 @@ async fn renewed_certificates_are_taken_up_without_a_restart() {
     let _router = site.router().await;
     assert!(site.watch.metric(site.relay_admin, files, &["\"renewed\""]).await >= 1.0);
     drop(relay);
+}
+
+/// The same on the way to a Dynamo relay, where a proxy adds the certificates.
+#[tokio::test]
+async fn renewed_certificates_are_taken_up_on_the_way_to_a_dynamo_relay() {
+    let Some(recording) = recording() else { return };
+    let folder = certificates();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (own, theirs) = (files_in(folder.path(), "router"), files_in(folder.path(), "relay"));
+    let tls = Renewed::new(&theirs, Arc::default(), TlsFiles::server).unwrap();
+    let accepts = Arc::<AcceptCounters>::default();
+    let patience = Patience { silence: None, stall: Duration::from_secs(60) };
+    let incoming = accept_tls(listener, tls, 8, patience, accepts.clone());
+    tokio::spawn(Player::new(recording).server().serve_with_incoming(incoming));
+    let counters = Arc::<TlsCounters>::default();
+    let keep_alive = Duration::from_secs(5);
+    let channels = Channels::new(&url, Some(&own), keep_alive, counters.clone()).unwrap();
+    let link = DynamoLink::new(channels, "test".to_owned());
+    let handshakes = || (accepts.accepted.get(), accepts.bad_handshakes.get());
+    let found = link.discover("meta/llama", 16).await.unwrap();
+    assert_eq!((handshakes(), counters.renewed.get()), ((1, 0), 0));
+    // Another authority, so that the former files prove nothing to the other side any more.
+    certs::write(folder.path()).unwrap();
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(link.discover("meta/llama", 16).await.unwrap(), found);
+    assert_eq!((handshakes(), counters.renewed.get()), ((2, 0), 1));
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,7 +47,11 @@ async fn without_a_valid_certificate_nothing_is_served() {
 }
 
 pub(crate) fn files(site: &Site, name: &str) -> TlsFiles {
-    let path = |file: String| site.folder.path().join(file);
+    files_in(site.folder.path(), name)
+}
+
+pub(crate) fn files_in(folder: &Path, name: &str) -> TlsFiles {
+    let path = |file: String| folder.join(file);
     TlsFiles {
         ca: path("ca.pem".to_owned()),
         cert: path(format!("{name}.pem")),

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::{TcpListenerStream, WatchStream};
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
 use crate::support::{Process, ROUTER, args, http, local, ports, shared};
@@ -97,10 +98,13 @@ impl Player {
     pub(crate) async fn serve(&self) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let service = proto::kv_event_relay_server::KvEventRelayServer::new(self.clone());
-        let server = tonic::transport::Server::builder().add_service(service);
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        tokio::spawn(self.server().serve_with_incoming(TcpListenerStream::new(listener)));
         port
+    }
+
+    pub(crate) fn server(&self) -> Router {
+        let service = proto::kv_event_relay_server::KvEventRelayServer::new(self.clone());
+        tonic::transport::Server::builder().add_service(service)
     }
 }
 

@@ -22,7 +22,7 @@ use ckf_examples::hosts::dynamo::watch::{self, ServingBoard};
 use ckf_examples::hosts::nats::bind::NatsLink;
 use ckf_examples::hosts::options::{Protocol, Shared, millis};
 use ckf_examples::hosts::router::lane::{self, LaneBoard};
-use ckf_examples::hosts::router::link::{Link, channel};
+use ckf_examples::hosts::router::link::{Channels, Link};
 use ckf_examples::hosts::router::plan::{self, Way};
 use ckf_examples::hosts::router::rhythm::Rhythm;
 use ckf_examples::hosts::router::spec::DcSpec;
@@ -268,7 +268,8 @@ async fn link(shared: &Shared, spec: &DcSpec, counters: &RouterCounters) -> Host
         Way::Dynamo => {
             let tls = shared.tls.as_ref().filter(|_| relay.starts_with("https://"));
             let name = format!("ckf-router-{:08x}", draw() as u32);
-            Ok(Link::Dynamo(DynamoLink::new(channel(relay, tls, keep_alive)?, name)))
+            let channels = Channels::new(relay, tls, keep_alive, counters.tls.clone())?;
+            Ok(Link::Dynamo(DynamoLink::new(channels, name)))
         }
     }
 }

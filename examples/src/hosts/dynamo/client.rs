@@ -18,7 +18,7 @@ use super::{MARKER, check_envelope, identity};
 use crate::hosts::HostResult;
 use crate::hosts::proto::dynamo as proto;
 use crate::hosts::proto::dynamo::kv_event_relay_client::KvEventRelayClient;
-use crate::hosts::router::link::Frames;
+use crate::hosts::router::link::{Channels, Frames};
 
 /// Longest time for an answer to begin, and for the catalog to name the pool.
 const OPEN: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ const MAX_MESSAGE: usize = 5 << 20;
 /// A way to one relay that speaks Dynamo's contract.
 #[derive(Clone, Debug)]
 pub struct DynamoLink {
-    client: KvEventRelayClient<Channel>,
+    channels: Channels,
     /// What the relay's log calls this router.
     subscriber: String,
     refusals: Arc<Refusals>,
@@ -45,10 +45,13 @@ struct Asked {
 }
 
 impl DynamoLink {
-    /// Over a connection that is made when it is needed.
-    pub fn new(channel: Channel, subscriber: String) -> Self {
-        let client = KvEventRelayClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-        Self { client, subscriber, refusals: Arc::default() }
+    /// Over connections that are made when they are needed.
+    pub fn new(channels: Channels, subscriber: String) -> Self {
+        Self { channels, subscriber, refusals: Arc::default() }
+    }
+
+    fn client(&self) -> KvEventRelayClient<Channel> {
+        KvEventRelayClient::new(self.channels.get()).max_decoding_message_size(MAX_MESSAGE)
     }
 
     /// What the relay refused so far.
@@ -75,7 +78,7 @@ impl DynamoLink {
             expected_producer: Some(producer.clone()),
             contract_marker: MARKER,
         };
-        let mut client = self.client.clone();
+        let mut client = self.client();
         let asked = Asked { relay, producer: Some(producer) };
         let updates = self.updates(client.subscribe_kv_pool(request), Some(asked)).await?;
         let frames = updates.flat_map(move |update| {
@@ -101,7 +104,7 @@ impl DynamoLink {
             subscriber_id: self.subscriber.clone(),
             contract_marker: MARKER,
         };
-        let mut client = self.client.clone();
+        let mut client = self.client();
         self.updates(client.subscribe_serving_readiness(request), None).await
     }
 
@@ -114,7 +117,7 @@ impl DynamoLink {
             subscriber_id: self.subscriber.clone(),
             contract_marker: MARKER,
         };
-        let mut client = self.client.clone();
+        let mut client = self.client();
         self.updates(client.subscribe_kv_pool_load(request), None).await
     }
 
@@ -148,7 +151,7 @@ impl DynamoLink {
         wanted: impl Fn(&proto::KvPoolDescriptor, PoolId) -> bool,
     ) -> HostResult<(proto::RelayIdentity, proto::KvPoolDescriptor)> {
         self.refusals.may_ask()?;
-        let mut client = self.client.clone();
+        let mut client = self.client();
         let info = client.get_relay_info(proto::RelayInfoRequest { contract_marker: MARKER }).await;
         let info = info.map_err(|status| self.refusals.note(status, None, None))?.into_inner();
         check_envelope(info.contract_marker, info.protocol_version)?;

@@ -80,6 +80,41 @@ pub fn is_request(frame: &[u8]) -> bool {
     header.and_then(|header| header.kind()) == Ok(Kind::Subscribe)
 }
 
+/// Connections to one relay, all alike. Where they prove themselves by files, new files are taken up.
+#[derive(Clone, Debug)]
+pub enum Channels {
+    /// Plain text.
+    Plain(Channel),
+    /// With certificates.
+    Tls(Arc<Renewed<Channel>>),
+}
+
+impl Channels {
+    /// Of the kind that [`channel`] makes.
+    ///
+    /// # Errors
+    /// An address or files that make no sense.
+    pub fn new(
+        url: &str,
+        tls: Option<&TlsFiles>,
+        keep_alive: Duration,
+        counters: Arc<TlsCounters>,
+    ) -> HostResult<Self> {
+        let Some(files) = tls else { return channel(url, None, keep_alive).map(Self::Plain) };
+        let url = url.to_owned();
+        let make = move |tls: &TlsFiles| channel(&url, Some(tls), keep_alive);
+        Ok(Self::Tls(Renewed::new(files, counters, make)?))
+    }
+
+    /// The one for the next question.
+    pub fn get(&self) -> Channel {
+        match self {
+            Self::Plain(channel) => channel.clone(),
+            Self::Tls(channel) => channel.get(),
+        }
+    }
+}
+
 /// A connection to a relay that is made when it is needed, pinged while silent, and given up when
 /// nobody answers.
 ///

@@ -1,13 +1,20 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! Stage 1 of a pool.
+
+mod checks;
+mod model;
+
+use std::collections::BTreeMap;
 
 use ckf_core::BlockHash;
 use ckf_producer::source::{
-    BlockChange, Direct, EventId, FullState, PoolSources, PoolSourcesConfig, ReadyRule,
-    RequestKind, SourceConfig, SourceGeneration, SourceRequest, SourcesError, StreamState,
+    BlockChange, Doubt, EventId, FullState, Handled, PoolSources, PoolSourcesConfig, ReadyRule,
+    RequestKind, SourceConfig, SourceGeneration, SourceRequest, SourceStream, SourcesError,
+    StreamState,
 };
 use ckf_producer::{Command, Member};
 use ckf_protocol::{Instant, Millis};
 
+use self::model::{Blocks, Follower, Life, Told};
 use super::Choices;
 
 const MEMBERS: [Member; 3] =
@@ -16,10 +23,11 @@ const MEMBERS: [Member; 3] =
 const QUEUE: (u32, u64) = (4, 600);
 const POOL_QUEUE: (usize, u64) = (9, 1200);
 
-/// The streams of a pool under events, gaps, repetitions, restarts, removals, late, short and
-/// missing answers, in time that jumps and goes back. Where a stream claims to know its member's
-/// state, it does, whatever was lost before; queues keep their bounds; and every recovery comes to
-/// an end, with answers in the true state, without them at its deadline.
+/// The streams of a pool under events, gaps, orphans, repetitions, restarts, removals, late, short
+/// and missing answers of sources with and without full states, in time that jumps and goes back.
+/// Nothing is ever held that the source does not hold as of the last event applied; where a stream
+/// claims to know the state, only orphans, and what latest events could not tell, are missing; orphans
+/// cost nothing that is held; queues keep their bounds; and every recovery comes to an end.
 pub fn source_ops(bytes: &[u8]) {
     let mut choices = Choices::new(bytes);
     let mut bench = Bench::new(&mut choices);
@@ -32,35 +40,20 @@ pub fn source_ops(bytes: &[u8]) {
     bench.calm_down();
 }
 
-/// One life of a source: what it published, and its state after each event.
-#[derive(Clone, Default)]
-struct Life {
-    events: Vec<Vec<BlockChange>>,
-    states: Vec<BTreeSet<BlockHash>>,
-}
-
-impl Life {
-    fn state(&self, published: usize) -> BTreeSet<BlockHash> {
-        published.checked_sub(1).map_or_else(BTreeSet::new, |last| self.states[last].clone())
-    }
-
-    fn publish(&mut self, changes: Vec<BlockChange>) {
-        let mut state = self.state(self.states.len());
-        for change in &changes {
-            match change {
-                BlockChange::Store(hashes) => state.extend(hashes),
-                BlockChange::Remove(hashes) => state.retain(|held| !hashes.contains(held)),
-                BlockChange::Clear => state.clear(),
-            }
-        }
-        self.events.push(changes);
-        self.states.push(state);
-    }
+/// What sources tell when they are asked for their full state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tells {
+    State,
+    /// The latest events. Each bit that is set makes one of them unreadable, beginning with the last.
+    Latest {
+        holes: u8,
+    },
+    Nothing,
 }
 
 #[derive(Clone)]
 struct Bench {
-    sources: PoolSources<Direct>,
+    sources: PoolSources<Follower>,
     /// Id of the first event of every life.
     first: u64,
     lives: BTreeMap<Member, Vec<Life>>,
@@ -68,7 +61,7 @@ struct Bench {
     network: Vec<(Member, usize, usize)>,
     /// Questions on the way, with what their life had published when they were asked.
     questions: Vec<(SourceRequest, usize)>,
-    held: BTreeMap<Member, BTreeSet<BlockHash>>,
+    held: BTreeMap<Member, Blocks>,
     /// Generation and last event that were applied, of streams that are there.
     applied: BTreeMap<Member, (Option<SourceGeneration>, Option<EventId>)>,
     /// The generation in which members left that nobody announced since.
@@ -76,6 +69,16 @@ struct Bench {
     now: Instant,
     /// Events that a source keeps for replay.
     retention: usize,
+    tells: Tells,
+}
+
+fn told(
+    life: usize,
+    published: usize,
+    parent: Option<BlockHash>,
+    changes: Vec<BlockChange>,
+) -> Told {
+    Told { life, published, whole: false, parent, changes }
 }
 
 fn generation(life: usize) -> SourceGeneration {
@@ -104,8 +107,9 @@ impl Bench {
             .with_max_members(MEMBERS.len())
             .and_then(|config| config.with_max_queued(POOL_QUEUE.0, POOL_QUEUE.1))
             .expect("legal limits");
+        let keeps = choices.byte();
         Self {
-            sources: PoolSources::new(config, Direct, Instant::ZERO),
+            sources: PoolSources::new(config, Follower::default(), Instant::ZERO),
             first,
             lives: MEMBERS.map(|member| (member, vec![Life::default()])).into(),
             network: Vec::new(),
@@ -114,7 +118,12 @@ impl Bench {
             applied: BTreeMap::new(),
             left: BTreeMap::new(),
             now: Instant::ZERO,
-            retention: 1 + choices.below(12),
+            retention: 1 + usize::from(keeps % 12),
+            tells: match keeps / 12 % 4 {
+                0 | 1 => Tells::State,
+                2 => Tells::Latest { holes: 0 },
+                _ => Tells::Nothing,
+            },
         }
     }
 
@@ -161,15 +170,15 @@ impl Bench {
                 }
                 2 => {
                     self.note_leaver(member);
-                    self.sources.remove(member, now);
+                    self.call(|sources| sources.remove(member, now));
                 }
                 3 => {
                     let of_worker = |other: &Member| other.worker == member.worker;
                     MEMBERS.into_iter().filter(of_worker).for_each(|m| self.note_leaver(m));
-                    self.sources.remove_worker(member.worker, now);
+                    self.call(|sources| sources.remove_worker(member.worker, now));
                 }
                 4 => {
-                    self.sources.handle_suspect(member, now);
+                    self.call(|sources| sources.handle_suspect(member, now));
                 }
                 _ => {
                     let (life, _) = self.life(member);
@@ -184,8 +193,13 @@ impl Bench {
                 let (request, _) = self.questions.swap_remove(pick);
                 let (life, source) = self.life(request.member);
                 let published = source.events.len();
-                let most = choices.below(8);
-                self.answer(request, life, published, most, choices.byte().is_multiple_of(2));
+                let (most, how) = (choices.below(8), choices.byte());
+                self.tells = match how % 8 {
+                    1 | 3 => Tells::Latest { holes: how / 8 },
+                    5 => Tells::Nothing,
+                    _ => Tells::State,
+                };
+                self.answer(request, life, published, most, how.is_multiple_of(2));
             }
             13 if !self.questions.is_empty() => {
                 // As it was asked, or from a copy that is a little behind; perhaps again later.
@@ -197,14 +211,14 @@ impl Bench {
             14 if !self.questions.is_empty() => {
                 let pick = choices.below(self.questions.len());
                 let (request, _) = self.questions.swap_remove(pick);
-                self.sources.handle_unavailable(request.member, request.id, now);
+                self.call(|sources| sources.handle_unavailable(request.member, request.id, now));
             }
             _ => {
                 let millis = u64::from(choices.u16());
                 self.now = self.now.saturating_add(Millis::new(millis % 700));
                 // Now and then the clock goes back.
                 let now = if millis > 60_000 { Instant::from_millis(millis) } else { self.now };
-                self.sources.handle_timeout(now);
+                self.call(|sources| sources.handle_timeout(now));
             }
         }
         // A host may be late.
@@ -215,8 +229,9 @@ impl Bench {
 
     fn publish(&mut self, member: Member, choices: &mut Choices<'_>) {
         let room = (u64::MAX - self.first) as usize;
-        let mut changes = Vec::new();
-        for _ in 0..choices.byte() % 3 {
+        let (mut changes, shape) = (Vec::new(), choices.byte());
+        let parent = (shape / 3 % 16).checked_sub(6).map(|number| BlockHash::new(number.into()));
+        for _ in 0..shape % 3 {
             let (kind, count) = (choices.byte() % 8, choices.below(4));
             let mut block = || match choices.byte() % 13 {
                 12 => BlockHash::new(u64::MAX),
@@ -231,7 +246,7 @@ impl Bench {
         }
         let (life, source) = self.life(member);
         if source.events.len() <= room {
-            source.publish(changes);
+            source.publish(told(life, source.events.len() + 1, parent, changes));
             let index = source.events.len() - 1;
             self.network.push((member, life, index));
         }
@@ -261,10 +276,31 @@ impl Bench {
     /// A call that may be refused for want of room, and for nothing else.
     fn bounded<T>(
         &mut self,
-        call: impl FnOnce(&mut PoolSources<Direct>) -> Result<T, SourcesError>,
+        call: impl FnOnce(&mut PoolSources<Follower>) -> Result<T, SourcesError>,
     ) {
-        let refused = call(&mut self.sources).err();
+        let refused = self.call(call).err();
         assert!(matches!(refused, None | Some(SourcesError::TooManyMembers { .. })), "{refused:?}");
+    }
+
+    /// Any call. Of a stream with no doubt but orphans it takes nothing, unless the source or a full
+    /// state says so.
+    fn call<T>(&mut self, call: impl FnOnce(&mut PoolSources<Follower>) -> T) -> T {
+        let losses = |stream: &SourceStream<Follower>| {
+            let stats = stream.stats();
+            (stats.started_over, stats.failures, stats.replacements)
+        };
+        let streams = MEMBERS.map(|member| self.sources.stream(member).cloned());
+        let result = call(&mut self.sources);
+        for before in streams.into_iter().flatten() {
+            let orphans = StreamState::Recovering { doubt: Some(Doubt::Orphans) };
+            if let Some(after) = self.sources.stream(before.member())
+                && before.state() == orphans
+                && before.generation() == after.generation()
+            {
+                assert_eq!(losses(&before), losses(after), "orphans cost {}", before.member());
+            }
+        }
+        result
     }
 
     fn ask(&mut self) {
@@ -294,17 +330,72 @@ impl Bench {
                     self.hand(member, life, index);
                 }
                 if end {
-                    self.sources.handle_history_end(member, request.id, self.now);
+                    let now = self.now;
+                    self.call(|sources| sources.handle_history_end(member, request.id, now));
                 }
             }
-            RequestKind::FullState => {
-                let held = self.lives[&member][life].state(published);
-                let content = vec![BlockChange::Store(held.into_iter().collect())];
-                let as_of = self.last_id(published);
-                let state = FullState { generation: generation(life), as_of, content };
-                self.sources.handle_full_state(member, request.id, state, self.now);
-            }
+            RequestKind::FullState => match self.tells {
+                Tells::State => self.tell_state(request, life, published),
+                Tells::Latest { holes } => {
+                    let oldest = published.saturating_sub(self.retention);
+                    let readable = |index: &usize| {
+                        holes.checked_shr((published - 1 - index) as u32).unwrap_or(0) & 1 == 0
+                    };
+                    let events = (oldest..published).filter(readable).collect();
+                    self.tell_latest(request, life, events);
+                }
+                Tells::Nothing => self.tell_latest(request, life, Vec::new()),
+            },
             other => panic!("unknown question {other:?}"),
+        }
+    }
+
+    fn tell_state(&mut self, request: SourceRequest, life: usize, published: usize) {
+        let (held, _) = self.lives[&request.member][life].state(published);
+        let changes = vec![BlockChange::Store(held.into_iter().collect())];
+        let content = Told { whole: true, ..told(life, published, None, changes) };
+        let as_of = self.last_id(published);
+        let (state, now) = (FullState { generation: generation(life), as_of, content }, self.now);
+        self.call(|sources| sources.handle_full_state(request.member, request.id, state, now));
+    }
+
+    /// Tells the events with these indices as the latest ones. Those after the last hole are certain;
+    /// what is known so far is kept or goes by the rule of the module `source`.
+    fn tell_latest(&mut self, request: SourceRequest, life: usize, events: Vec<usize>) {
+        let (member, now) = (request.member, self.now);
+        let published = |stream: &SourceStream<Follower>, first: u64| {
+            stream.applied().map_or(0, |id| (id.get() - first + 1) as usize)
+        };
+        let before = self.sources.stream(member).cloned();
+        let source = self.lives[&member][life].events.clone();
+        let id = |index: usize| EventId::new(self.first + index as u64);
+        let pairs = events.iter().map(|index| (id(*index), source[*index].clone())).collect();
+        let handled = self.call(|sources| {
+            sources.handle_latest(member, request.id, generation(life), pairs, now)
+        });
+        let (Some(before), Some(&last), Handled::Applied) = (before, events.last(), handled) else {
+            return;
+        };
+        let after = self.sources.stream(member).expect("it took the answer");
+        let run = events.iter().rev().zip(0..).take_while(|(index, back)| **index + back == last);
+        let first = last + 1 - run.count();
+        let doubt = match before.state() {
+            StreamState::Recovering { doubt } => doubt.expect("it asked for the full state"),
+            state => panic!("{state:?} asked for the full state"),
+        };
+        let leaves_state = matches!(doubt, Doubt::LongGap | Doubt::NoHistory | Doubt::Overflow);
+        let reaches_back = first <= published(&before, self.first);
+        let keeps = doubt == Doubt::Orphans || (leaves_state && reaches_back);
+        let started_over = after.stats().started_over - before.stats().started_over;
+        assert_eq!(started_over, u64::from(!keeps), "{doubt:?}");
+        let comprises = !keeps || after.front().from.is_some_and(|from| from <= first + 1);
+        if comprises
+            && after.stats().backlogs == before.stats().backlogs
+            && let Some(told) = source.get(first..published(after, self.first))
+        {
+            let (certain, known) = (Follower::after(told), &after.front().known);
+            assert!(certain.is_subset(known), "{member} lost what is certain");
+            assert!(keeps || certain == *known, "{member} kept what may have gone");
         }
     }
 
@@ -337,123 +428,6 @@ impl Bench {
         }
         for member in self.sources.members() {
             self.check_held(member);
-        }
-    }
-
-    /// Where a stream claims to know the state, it does.
-    fn check_held(&self, member: Member) {
-        let Some(stream) = self.sources.stream(member) else { return };
-        let empty = BTreeSet::new();
-        let held = self.held.get(&member).unwrap_or(&empty);
-        let Some(life) = stream.generation() else {
-            assert!(held.is_empty(), "{member} was never heard of");
-            return;
-        };
-        match stream.state() {
-            StreamState::Live | StreamState::Recovering { doubt: None } => {
-                let applied = stream.applied().map_or(0, |id| id.get() - self.first + 1);
-                let truth = self.lives[&member][life.get() as usize].state(applied as usize);
-                assert_eq!(held, &truth, "{member} as of {:?}", stream.applied());
-            }
-            StreamState::Failed => assert!(held.is_empty(), "{member} failed"),
-            _ => {}
-        }
-    }
-
-    fn check(&mut self) {
-        let mut sum = (0, 0);
-        for member in self.sources.members() {
-            let stream = self.sources.stream(member).expect("it is there");
-            let (events, bytes) = stream.queued();
-            assert!(events <= QUEUE.0 as usize && bytes <= QUEUE.1);
-            sum = (sum.0 + events, sum.1 + bytes);
-            let at = (stream.generation(), stream.applied());
-            let before = self.applied.insert(member, at);
-            assert!(before <= Some(at), "{member} went back from {before:?} to {at:?}");
-            if let Some(left) = self.left.remove(&member) {
-                assert!(stream.generation() > Some(left), "late data brought {member} back");
-            }
-            let recovering = matches!(stream.state(), StreamState::Recovering { .. });
-            assert_eq!(stream.poll_timeout().is_some(), recovering);
-        }
-        assert_eq!(sum, self.sources.queued());
-        assert!(sum.0 <= POOL_QUEUE.0 && sum.1 <= POOL_QUEUE.1);
-        assert!(self.sources.members().count() <= MEMBERS.len());
-        let readiness = self.sources.readiness();
-        assert!(readiness.recovered <= readiness.expected);
-    }
-
-    /// Nobody answers any more: every recovery fails at its deadline and says so.
-    fn fall_silent(&mut self) {
-        self.drain();
-        let recovering = |bench: &Self| {
-            let state = |member| bench.sources.stream(member).map(|stream| stream.state());
-            let states = MEMBERS.map(state).into_iter().flatten();
-            states.filter(|state| matches!(state, StreamState::Recovering { .. })).count() as u64
-        };
-        let (open, failed) = (recovering(self), self.sources.stats().failures);
-        for calls in 0.. {
-            let Some((due, _)) = self.sources.poll_timeout() else { break };
-            assert!(calls < 300, "no end of waiting");
-            self.now = self.now.latest(due);
-            self.sources.handle_timeout(self.now);
-            self.drain();
-            self.check();
-        }
-        assert_eq!(recovering(self), 0);
-        assert_eq!(self.sources.stats().failures - failed, open);
-    }
-
-    /// What is on the way arrives, every question is answered: the streams end in the true states of
-    /// their sources, after few questions.
-    fn calm_down(&mut self) {
-        self.drain();
-        for (member, life, index) in core::mem::take(&mut self.network) {
-            self.hand(member, life, index);
-            self.drain();
-        }
-        for member in MEMBERS {
-            let (life, source) = self.life(member);
-            if source.events.is_empty() {
-                // Numbering that starts anywhere says nothing before it starts.
-                source.publish(Vec::new());
-            }
-            let now = self.now;
-            self.bounded(|sources| sources.announce(member, generation(life), now));
-            self.left.remove(&member);
-            self.heartbeat(member);
-        }
-        for rounds in 0.. {
-            assert!(rounds < 60, "no end of questions");
-            self.drain();
-            self.check();
-            self.questions.clear();
-            self.ask();
-            for (request, published) in core::mem::take(&mut self.questions) {
-                let life = request.generation.get() as usize;
-                self.answer(request, life, published, usize::MAX, true);
-            }
-            let live = |stream: &ckf_producer::source::SourceStream<Direct>| {
-                stream.state() == StreamState::Live
-            };
-            if MEMBERS.iter().all(|member| self.sources.stream(*member).is_some_and(live)) {
-                break;
-            }
-            if let Some((due, _)) = self.sources.poll_timeout() {
-                self.now = self.now.latest(due);
-                self.sources.handle_timeout(self.now);
-            }
-            // Sources go on telling that they are there.
-            MEMBERS.into_iter().for_each(|member| self.heartbeat(member));
-        }
-        self.drain();
-        for member in MEMBERS {
-            let (life, source) = self.life(member);
-            let (published, truth) = (source.events.len(), source.state(source.events.len()));
-            let stream = self.sources.stream(member).expect("it was announced");
-            assert_eq!(stream.generation(), Some(generation(life)));
-            assert_eq!(stream.applied(), self.last_id(published));
-            assert_eq!(self.held.get(&member).cloned().unwrap_or_default(), truth);
         }
     }
 }
