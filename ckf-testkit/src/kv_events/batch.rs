@@ -262,23 +262,34 @@ fn token_ids(reader: &mut Reader<'_>) -> Result<TokenIds, DecodeError> {
 
 fn extra_keys(reader: &mut Reader<'_>) -> Result<Vec<ExtraKey>, DecodeError> {
     list(reader, "extra_keys", |reader| {
-        let field = "extra_keys";
-        let at = reader.at();
-        match reader.token()? {
-            Token::Text(text) => Ok(ExtraKey::Text(text.into())),
-            Token::Bytes(bytes) => Ok(ExtraKey::Digest(bytes.to_vec())),
-            Token::Array(2) => {
-                let id = owned(reader, field)?;
-                let offset = expect(reader, field, |token| match token {
-                    Token::Unsigned(value) => i64::try_from(value).ok(),
-                    Token::Negative(value) => Some(value),
-                    _ => None,
-                })?;
-                Ok(ExtraKey::Media { id, offset })
-            }
-            _ => Err(DecodeError { at, problem: Problem::Unexpected { field } }),
+        let mut known = reader.clone();
+        if let Ok(key) = extra_key(&mut known) {
+            *reader = known;
+            return Ok(key);
         }
+        // A kind that came later: what it means is unknown, where it ends is not.
+        reader.skip()?;
+        Ok(ExtraKey::Unknown)
     })
+}
+
+fn extra_key(reader: &mut Reader<'_>) -> Result<ExtraKey, DecodeError> {
+    let field = "extra_keys";
+    let at = reader.at();
+    match reader.token()? {
+        Token::Text(text) => Ok(ExtraKey::Text(text.into())),
+        Token::Bytes(bytes) => Ok(ExtraKey::Digest(bytes.to_vec())),
+        Token::Array(2) => {
+            let id = owned(reader, field)?;
+            let offset = expect(reader, field, |token| match token {
+                Token::Unsigned(value) => i64::try_from(value).ok(),
+                Token::Negative(value) => Some(value),
+                _ => None,
+            })?;
+            Ok(ExtraKey::Media { id, offset })
+        }
+        _ => Err(DecodeError { at, problem: Problem::Unexpected { field } }),
+    }
 }
 
 /// Reads one token and makes a value of it.

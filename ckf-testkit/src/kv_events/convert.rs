@@ -53,7 +53,7 @@ fn convert_stored(stored: Stored) -> StoredBlocks {
                     blocks.media.resize(blocks.ids.len().max(index + 1), Vec::new());
                     blocks.media[index].push(media_hash(&id));
                 }
-                ExtraKey::Digest(_) => {
+                ExtraKey::Digest(_) | ExtraKey::Unknown => {
                     blocks.private_from.get_or_insert(index);
                 }
             }

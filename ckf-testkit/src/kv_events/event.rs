@@ -64,6 +64,8 @@ pub enum ExtraKey {
     },
     /// A digest of embeddings handed in instead of tokens.
     Digest(Vec<u8>),
+    /// Of a kind that is not known here. No reader can rebuild a hash that it went into.
+    Unknown,
 }
 
 /// "BlockStored".

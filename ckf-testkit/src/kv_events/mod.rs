@@ -2,8 +2,9 @@
 //!
 //! vLLM, SGLang and TensorRT-LLM publish batches of events as msgpack, in a positional form (older
 //! releases) or as maps (newer ones). [`Batch::decode`] takes either, event by event, of any release,
-//! and skips what it does not know: tags, map keys, extra elements. What it knows but finds with a
-//! wrong type is an error: the batch then counts as lost, and the stream recovers.
+//! and skips what it does not know: tags, map keys, extra elements. Extra keys of an unknown kind make
+//! their block private, with all that follow it. What it knows but finds with a wrong type is an error:
+//! the batch then counts as lost, and the stream recovers.
 //!
 //! ```
 //! use ckf_producer::source::EngineEvent;

@@ -290,6 +290,37 @@ fn salts_adapters_and_media_reach_the_hashes() {
     assert_eq!(blocks.adapter, Adapter::Numbered(7));
 }
 
+/// A kind of extra key that a later release brings costs the blocks it went into, not the batch.
+#[test]
+fn extra_keys_of_unknown_kinds_make_their_blocks_private() {
+    // nil, 5, true, a map, a pair of two texts, an array of three.
+    let kinds: [&[u8]; 6] = [
+        &[0xC0],
+        &[5],
+        &[0xC3],
+        &[0x81, 0xA4, b't', b'y', b'p', b'e', 0xA1, b'x'],
+        &[0x92, 0xA1, b'a', 0xA1, b'b'],
+        &[0x93, 1, 2, 3],
+    ];
+    for kind in kinds {
+        // [0.0, [["BlockStored", [1, 2, 3], nil, [0; 3], 1, nil, nil, nil, [nil, [kind], nil]]], 0]
+        let mut bytes = vec![0x93, 0xCB, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x99, 0xAB];
+        bytes.extend(b"BlockStored");
+        bytes.extend([0x93, 1, 2, 3, 0xC0, 0x93, 0, 0, 0, 1, 0xC0, 0xC0, 0xC0, 0x93, 0xC0, 0x91]);
+        bytes.extend(kind);
+        bytes.extend([0xC0, 0]);
+        let batch = Batch::decode(&bytes).unwrap();
+        let Event::Stored(stored) = &batch.events[0] else { panic!("{batch:?}") };
+        let keys = [None, Some(vec![ExtraKey::Unknown]), None];
+        assert_eq!(stored.extra_keys.as_deref(), Some(&keys[..]));
+        let EngineEvent::Stored(blocks) = &batch.into_engine_events()[0] else { panic!() };
+        assert_eq!(blocks.private_from, Some(1));
+        // What is cut off within one is no kind at all.
+        let cut = bytes.len() - 3;
+        assert!(Batch::decode(&bytes[..cut]).is_err());
+    }
+}
+
 #[test]
 fn eagle_pairs_become_overlapping_windows() {
     let Some(bytes) = payload("sglang_0.5.9_array_bigram") else { return };

@@ -57,6 +57,34 @@ async fn an_answer_that_ends_with_its_connection_is_passed_on_and_counted() {
     assert_eq!((front.requests("unframed").await, front.requests("broken").await), (2, 0));
 }
 
+/// Nobody reads the body of such an answer, and still nobody has gone away.
+#[tokio::test]
+async fn an_answer_without_a_body_is_whole() {
+    let mut endpoint = Endpoint::start().await;
+    let front = Front::start(&[dc(1, endpoint.port)], "").await;
+    for status in ["204 No Content", "304 Not Modified", "200 OK\r\ncontent-length: 0"] {
+        let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+        endpoint.asked().await.wire.say(&format!("HTTP/1.1 {status}\r\n\r\n")).await;
+        let heard = client.hear("\r\n\r\n").await;
+        assert!(heard.contains(&status[..3]), "{heard}");
+    }
+    assert_eq!((front.requests("broken").await, front.requests("abandoned").await), (0, 0));
+}
+
+/// Of an answer that says both, the chunks tell the end.
+#[tokio::test]
+async fn a_length_beside_chunks_is_not_passed_on() {
+    let mut endpoint = Endpoint::start().await;
+    let front = Front::start(&[dc(1, endpoint.port)], "").await;
+    let mut client = front.ask(r#"{"prompt":[1]}"#).await;
+    let mut asked = endpoint.asked().await;
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 1000\r\n\r\n";
+    asked.wire.say(&format!("{head}{}0\r\n\r\n", chunk("all"))).await;
+    let heard = client.hear("all").await;
+    assert_eq!(header(&heard, "content-length"), None, "{heard}");
+    assert!(client.rest().await.ends_with("0\r\n\r\n"), "a clean end");
+}
+
 /// What an endpoint does after it has begun an answer, none of which is its end.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_no_clean_end_and_not_tried_again() {
@@ -372,6 +400,7 @@ async fn without_a_ready_lane_load_decides() {
     let route = serde_json::json!({ "prompt": [1, 2, 3] });
     let route = front.watch.post(front.port, "/v1/route", &route).await.unwrap();
     assert_eq!((&route["to"]["dc"], &route["why"]), (&2.into(), &"load and cost".into()));
+    assert_eq!(route["to"]["name"], "2");
     let mut second = front.ask(prompt).await;
     b.asked().await.answer("200 OK", "b").await;
     assert!(second.rest().await.ends_with('b'));

@@ -46,6 +46,20 @@ async fn garbage_in_a_buffer_costs_what_was_before_it_only() {
     trial.until_blocks(10.0).await;
 }
 
+/// A number far ahead in a replay is none of the engine's: believed, it would make duplicates of all
+/// that comes live.
+#[tokio::test]
+async fn a_far_number_in_a_replay_does_not_silence_the_engine() {
+    let engine = engine().await;
+    (0..10).for_each(|number| engine.keep(number, batch(number as u32, None)));
+    engine.keep(1 << 63, batch(77, None));
+    let trial = Trial::new(&engine, "").await;
+    trial.until("failed_replays", 1.0).await;
+    trial.until_blocks(10.0).await;
+    (10..15).for_each(|number| engine.publish(number, number as u32));
+    trial.until_blocks(15.0).await;
+}
+
 /// The same live: the batch cannot be read by replay either.
 #[tokio::test]
 async fn garbage_that_comes_live_costs_what_was_before_it_only() {

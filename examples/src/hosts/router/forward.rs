@@ -90,7 +90,9 @@ fn shunned_last(router: &PoolRouter, mut candidates: Vec<Candidate>) -> Vec<Cand
 }
 
 /// The answer for the client: what the endpoint sends, as it comes.
-fn answer(head: Parts, first: Bytes, rest: Incoming, under_way: UnderWay, dc: u64) -> Response {
+fn answer(head: Parts, first: Bytes, rest: Incoming, mut under_way: UnderWay, dc: u64) -> Response {
+    // Nobody asks for the pieces of an answer that has none.
+    under_way.over = first.is_empty() && rest.is_end_stream();
     let pieces = stream::unfold(Some((Some(first), rest, under_way)), |state| async move {
         let (first, mut rest, mut under_way) = state?;
         let next = match first {

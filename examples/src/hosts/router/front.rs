@@ -136,7 +136,7 @@ async fn route(State(router): State<Arc<Router>>, request: Request) -> Result<Re
         pool.dcs.iter().zip(&plan.views).map(|(dc, view)| (dc.spec.id, view.depth)).collect();
     let first = plan.candidates.first().map(|&(dc, endpoint)| {
         let dc = &pool.dcs[dc];
-        json!({ "dc": dc.spec.id, "endpoint": dc.endpoints[endpoint].url })
+        json!({ "dc": dc.spec.id, "name": dc.spec.name, "endpoint": dc.endpoints[endpoint].url })
     });
     let why =
         if depths.values().any(Option::is_some) { "depth, load and cost" } else { "load and cost" };

@@ -90,7 +90,7 @@ pub async fn run(
             session.handle_disconnected(clock.now());
         }
         while let Some(event) = session.poll_event() {
-            tell(&name, event, &board, &mut rhythm);
+            tell(&name, event, &board, (&mut rhythm, clock.now()));
         }
         board.write(|report| {
             report.state = Some(session.state());
@@ -106,6 +106,7 @@ pub async fn run(
                     // Only what is believed is a sign of life.
                     use Handled::{Ignored, Rejected, Retired};
                     if !matches!(handled, Ignored(_) | Rejected(_) | Retired(_)) {
+                        rhythm.heard(now);
                         let mut before = None;
                         board.write(|report| before = report.heard.replace(now));
                         if session.stats().heartbeats > heartbeats
@@ -160,9 +161,10 @@ fn named(name: &str) -> String {
     format!("lane of data center {name}")
 }
 
-fn tell(name: &str, event: SessionEvent, board: &LaneBoard, rhythm: &mut Rhythm) {
+fn tell(name: &str, event: SessionEvent, board: &LaneBoard, (rhythm, now): (&mut Rhythm, Instant)) {
     match event {
         SessionEvent::Ready { sequence, .. } => {
+            rhythm.ready(now);
             log_about!(named(name), "ready at {sequence}")
         }
         SessionEvent::Retired { failure, was_ready } => {

@@ -250,8 +250,18 @@ impl Watcher {
         let endpoint = self.spec.replay.as_ref()?;
         let answer = timeout(REPLAY, ask(endpoint, from)).await.map_err(io::Error::from);
         match answer.map_err(ZmtpError::from).flatten() {
-            Ok(batches) => {
+            Ok(mut batches) => {
                 self.heard();
+                let line = in_line(&batches);
+                if line < batches.len() {
+                    self.counters.failed_replays.up();
+                    let far = batches[line].0;
+                    log_about!(
+                        self.name(),
+                        "replay: number {far} does not follow; left out from there on"
+                    );
+                    batches.truncate(line);
+                }
                 Some(batches)
             }
             Err(error) => {
@@ -336,6 +346,21 @@ async fn ask(endpoint: &str, from: u64) -> Result<Vec<(u64, Bytes)>, ZmtpError> 
         let batch = batch_of(&[number.clone(), payload.clone()]);
         batches.push(batch.ok_or(ZmtpError::Protocol("a replay without numbers"))?);
     }
+}
+
+/// How many batches come before one that is further ahead than the next. Engines keep what they
+/// published without holes. A number far ahead would pass for the newest one, and all that come live
+/// after it for duplicates.
+fn in_line(batches: &[(u64, Bytes)]) -> usize {
+    let mut newest = None;
+    batches
+        .iter()
+        .position(|&(number, _)| {
+            let far = newest.is_some_and(|newest: u64| number.saturating_sub(newest) > 1);
+            newest = newest.max(Some(number));
+            far
+        })
+        .unwrap_or(batches.len())
 }
 
 /// A batch of at most [`MAX_EVENTS`]: an event takes more memory than the few bytes that it can have.
