@@ -14,7 +14,7 @@ use tonic::{Response, Status, Streaming};
 
 use super::import::Importer;
 use super::reason::Refusals;
-use super::{MARKER, check_envelope, identity};
+use super::{MARKER, check_envelope, distinct, identity, pool_id};
 use crate::hosts::HostResult;
 use crate::hosts::proto::dynamo as proto;
 use crate::hosts::proto::dynamo::kv_event_relay_client::KvEventRelayClient;
@@ -165,7 +165,12 @@ impl DynamoLink {
         let mut catalog = self.updates(client.watch_kv_pool_catalog(request), Some(asked)).await?;
         while let Some(update) = catalog.next().await.transpose()? {
             check_envelope(update.contract_marker, update.protocol_version)?;
-            for pool in update.snapshot.unwrap_or_default().pools {
+            let pools = update.snapshot.unwrap_or_default().pools;
+            let ids = pools.iter().filter_map(|pool| pool.producer.as_ref()?.pool_id.as_ref());
+            if !distinct(ids.filter_map(|id| pool_id(id).ok())) {
+                return Err("a catalog that names a pool twice".into());
+            }
+            for pool in pools {
                 let id = pool.producer.as_ref().and_then(|producer| identity(producer).ok());
                 if id.is_some_and(|id| wanted(&pool, id.pool)) {
                     return Ok((relay, pool));

@@ -24,6 +24,9 @@ pub mod serve;
 mod serving;
 pub mod watch;
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use ckf_core::{Format, Indexing};
 use ckf_protocol::{
     DcId, IdentityHalf, IdentitySource, Incarnation, IndexerDomainId, LayoutGeneration, PoolId,
@@ -129,6 +132,13 @@ pub fn identity(theirs: &proto::ProducerIdentity) -> Result<ProducerIdentity, Co
         format: Format::power_of_two(format.bucket_count, format.seed)
             .map_err(|_| missing("bucket_count"))?,
     })
+}
+
+/// Whether no top-level key of an update stands there twice. One that does spoils the whole update:
+/// which of the two is right, nobody knows.
+pub fn distinct<K: Eq + Hash>(keys: impl IntoIterator<Item = K>) -> bool {
+    let mut seen = HashSet::new();
+    keys.into_iter().all(|key| seen.insert(key))
 }
 
 /// A producer's identity, to theirs; `None` for a format that Dynamo does not have.

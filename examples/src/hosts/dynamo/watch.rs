@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::client::{DynamoLink, Updates};
 use super::reason::Refused;
-use super::{ContractError, check_envelope, pool_id};
+use super::{ContractError, check_envelope, distinct, pool_id};
 use crate::hosts::HostResult;
 use crate::hosts::lock;
 use crate::hosts::proto::dynamo as proto;
@@ -88,8 +88,13 @@ async fn keep<T, U, F: Future<Output = HostResult<Updates<T>>>>(
     }
 }
 
-/// Of all services that the pool is a member of, one that can be used is enough.
+/// Of all services that the pool is a member of, one that can be used is enough. An update that names a
+/// service twice says nothing.
 fn readiness_of(update: &proto::ServingReadinessUpdate, pool: PoolId) -> Option<bool> {
+    let services = update.entries.iter();
+    if !distinct(services.map(|entry| (&entry.namespace, &entry.canonical_model_id))) {
+        return None;
+    }
     let is_member = |member: &proto::TopologyMember| {
         member.pool_id.as_ref().is_some_and(|id| pool_id(id) == Ok(pool))
     };
@@ -106,13 +111,59 @@ fn readiness_of(update: &proto::ServingReadinessUpdate, pool: PoolId) -> Option<
     })?
 }
 
-/// A sum over some of the ranks, or of no capacity, says nothing: unknown, never idle.
+/// A sum over some of the ranks, or of no capacity, says nothing: unknown, never idle. The same of an
+/// update that names a pool twice.
 fn load_of(update: &proto::KvPoolLoadUpdate, pool: PoolId) -> Option<(u64, u64)> {
-    let is_pool = |entry: &&proto::KvPoolLoadEntry| {
-        let id = entry.producer.as_ref().and_then(|producer| producer.pool_id.as_ref());
-        id.is_some_and(|id| pool_id(id) == Ok(pool))
-    };
-    let entry = update.pools.iter().find(is_pool)?;
+    let named =
+        |entry: &proto::KvPoolLoadEntry| pool_id(entry.producer.as_ref()?.pool_id.as_ref()?).ok();
+    if !distinct(update.pools.iter().filter_map(named)) {
+        return None;
+    }
+    let entry = update.pools.iter().find(|entry| named(entry) == Some(pool))?;
     let whole = entry.kv_observed_ranks == entry.kv_expected_ranks && entry.total_kv_blocks > 0;
     whole.then_some((entry.kv_used_blocks, entry.total_kv_blocks))
+}
+
+#[cfg(test)]
+mod tests {
+    use ckf_protocol::{DcId, IdentityHalf, IdentitySource, IndexerDomainId};
+
+    use super::*;
+    use crate::hosts::dynamo::to_pool_id;
+
+    fn pool() -> PoolId {
+        let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
+        let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
+        PoolId { domain, dc: DcId::new(7) }
+    }
+
+    #[test]
+    fn a_load_that_names_a_pool_twice_says_nothing() {
+        let producer =
+            proto::ProducerIdentity { pool_id: Some(to_pool_id(&pool())), ..Default::default() };
+        let entry = proto::KvPoolLoadEntry {
+            producer: Some(producer),
+            kv_used_blocks: 1,
+            total_kv_blocks: 4,
+            ..Default::default()
+        };
+        let update = |pools| proto::KvPoolLoadUpdate { pools, ..Default::default() };
+        assert_eq!(load_of(&update(vec![entry.clone()]), pool()), Some((1, 4)));
+        assert_eq!(load_of(&update(vec![entry.clone(), entry]), pool()), None);
+    }
+
+    #[test]
+    fn a_readiness_that_names_a_service_twice_says_nothing() {
+        let member =
+            proto::TopologyMember { pool_id: Some(to_pool_id(&pool())), ..Default::default() };
+        let service = |namespace: &str| proto::TopologyEntry {
+            namespace: namespace.into(),
+            state: proto::ServingReadinessState::Ready.into(),
+            members: vec![member.clone()],
+            ..Default::default()
+        };
+        let update = |entries| proto::ServingReadinessUpdate { entries, ..Default::default() };
+        assert_eq!(readiness_of(&update(vec![service("a"), service("b")]), pool()), Some(true));
+        assert_eq!(readiness_of(&update(vec![service("a"), service("a")]), pool()), None);
+    }
 }
