@@ -31,14 +31,8 @@ impl<F: Front> SourceStream<F> {
         state: FullState<F::Event>,
         now: Instant,
     ) -> Handled {
-        if let Fence::Old = self.enter(state.generation, now) {
-            self.stats.late_answers += 1;
-            return Handled::OldGeneration;
-        }
-        if !self.awaits_full_state(request) {
-            self.stats.late_answers += 1;
-            self.settle();
-            return Handled::Late;
+        if let Some(late) = self.refuse_late(request, state.generation, now) {
+            return late;
         }
         if state.as_of < self.applied
             || (state.as_of.is_none() && self.config.first_event().is_none())
@@ -62,14 +56,8 @@ impl<F: Front> SourceStream<F> {
         mut events: Vec<(EventId, F::Event)>,
         now: Instant,
     ) -> Handled {
-        if let Fence::Old = self.enter(generation, now) {
-            self.stats.late_answers += 1;
-            return Handled::OldGeneration;
-        }
-        if !self.awaits_full_state(request) {
-            self.stats.late_answers += 1;
-            self.settle();
-            return Handled::Late;
+        if let Some(late) = self.refuse_late(request, generation, now) {
+            return late;
         }
         let is_hole = |pair: &[(EventId, F::Event)]| pair[0].0.checked_next() != Some(pair[1].0);
         let certain = events.windows(2).rposition(is_hole).map_or(0, |hole| hole + 1);
@@ -98,6 +86,25 @@ impl<F: Front> SourceStream<F> {
         self.only_latest = true;
         self.settle();
         Handled::Applied
+    }
+
+    /// Takes note of the generation of an answer; what becomes of one that nobody waits for any more.
+    fn refuse_late(
+        &mut self,
+        request: RequestId,
+        generation: SourceGeneration,
+        now: Instant,
+    ) -> Option<Handled> {
+        if let Fence::Old = self.enter(generation, now) {
+            self.stats.late_answers += 1;
+            return Some(Handled::OldGeneration);
+        }
+        if !self.awaits_full_state(request) {
+            self.stats.late_answers += 1;
+            self.settle();
+            return Some(Handled::Late);
+        }
+        None
     }
 
     /// Goes on from the last event applied with those that follow it.
