@@ -22,6 +22,7 @@ mod corrupt;
 mod dirty;
 mod error;
 mod event;
+mod gain;
 mod grow;
 mod marks;
 mod member;

@@ -11,12 +11,12 @@ use crate::budget::Budget;
 use crate::error::Violation;
 use crate::event::{Occupancy, PoolEvent};
 use crate::ownership::{Cursor, Key, OwnerId, Ownership};
-use crate::projection::{Gain, Loss, Projection};
+use crate::projection::{Loss, Projection};
 use crate::{Member, Outcome, PoolConfig, WorkerId};
 
 /// Blocks prepared at a time. Their lines of memory are asked for together, so that the waits for
 /// them overlap, before the first of them is applied.
-const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 16;
 
 /// Exact ownership of one pool's blocks, its filter, and what has changed since the last batch.
 ///
@@ -49,9 +49,9 @@ pub struct Pool {
 
 /// A block with all that is computed from its hash.
 #[derive(Clone, Copy)]
-struct Prepared {
-    key: Key,
-    address: Address,
+pub(crate) struct Prepared {
+    pub(crate) key: Key,
+    pub(crate) address: Address,
 }
 
 impl Pool {
@@ -233,26 +233,6 @@ impl Pool {
         }
     }
 
-    /// The member gains these blocks.
-    fn gain_all(&mut self, member: Member, blocks: &[BlockHash], outcome: &mut Outcome) {
-        if blocks.is_empty() {
-            return;
-        }
-        let at = match self.ownership.enter(member, &mut self.budget) {
-            Ok(at) => at,
-            Err(error) => return outcome.refuse(blocks.len(), error),
-        };
-        let near = |pool: &Self, blocks: &[Prepared]| pool.touch(at, blocks);
-        self.each(blocks, near, |pool, block| {
-            if pool.gain_new(at, block) {
-                outcome.first_owners += 1;
-            } else {
-                pool.gain_known(at, block, outcome);
-            }
-        });
-        self.ownership.leave_if_empty(member, at, &mut self.budget);
-    }
-
     /// The member loses these blocks, as far as it has them.
     fn lose_all(&mut self, at: OwnerId, blocks: &[BlockHash], outcome: &mut Outcome) {
         let near =
@@ -273,66 +253,6 @@ impl Pool {
             filter ^ pool.touch_shared(blocks)
         };
         self.each(blocks, near, |pool, block| pool.count_off(at, block, outcome));
-    }
-
-    /// The whole of a command that stores one block, as decoding engines report them, in the case
-    /// that it nearly always is: a member that owns others gains a block that nobody owns. Returns
-    /// whether it was; if not, nothing has changed.
-    #[inline]
-    fn store_new(&mut self, member: Member, block: BlockHash) -> bool {
-        if self.violation.is_some() {
-            return false;
-        }
-        let Some(at) = self.ownership.find(member) else { return false };
-        let stored = self.gain_new(at, &self.compute(block));
-        if stored {
-            self.occupancy.note(self.projection.distinct());
-        }
-        stored
-    }
-
-    /// The member gains a block that nobody owns, if that shows and there is room for it; returns
-    /// whether it did. Such a block, as the filter tells, is not in the member's set either: no
-    /// search. Nothing is omitted then, so nothing waits for re-admission.
-    #[inline(always)]
-    fn gain_new(&mut self, at: OwnerId, block: &Prepared) -> bool {
-        let Self { ownership, projection, .. } = self;
-        let Some(room) = ownership.room(at, block.key) else { return false };
-        let new = projection.gain_new(at, &block.address);
-        if new {
-            ownership.gain_new(at, room, block.key);
-        }
-        new
-    }
-
-    /// The member gains a block that others may own, or it itself, or that needs more room.
-    #[inline(never)]
-    fn gain_known(&mut self, at: OwnerId, block: &Prepared, outcome: &mut Outcome) {
-        let Self { ownership, projection, budget, .. } = self;
-        match ownership.gain(at, block.key, budget) {
-            Ok(true) => {}
-            Ok(false) => {
-                outcome.already_owned += 1;
-                return;
-            }
-            Err(refused) => {
-                outcome.fail(refused);
-                return;
-            }
-        }
-        let owns = |other| ownership.owns(other, block.key);
-        match projection.gain(at, block.key, &block.address, budget, owns) {
-            Ok(Gain::First) => outcome.first_owners += 1,
-            Ok(Gain::Shared) => outcome.shared += 1,
-            Ok(Gain::Omitted) => {
-                outcome.first_owners += 1;
-                outcome.omitted += 1;
-            }
-            Err(refused) => {
-                ownership.lose(at, block.key, budget);
-                outcome.fail(refused);
-            }
-        }
     }
 
     #[inline]
@@ -377,15 +297,27 @@ impl Pool {
 
     /// Does something with each block, in order, a group at a time.
     ///
-    /// Computes what is needed of each block of a group and makes their memory `near`: reads one
-    /// word of each line that they will need. These reads do not depend on each other, so the
-    /// processor waits for all of them at once.
+    /// Makes the memory of a group `near`: reads one word of each line that its blocks will need.
+    /// These reads do not depend on each other, so the processor waits for all of them at once.
     #[inline]
     fn each(
         &mut self,
         blocks: &[BlockHash],
         near: impl Fn(&Self, &[Prepared]) -> u64,
         mut act: impl FnMut(&mut Self, &Prepared),
+    ) {
+        self.groups(blocks, |pool, group| {
+            black_box(near(pool, group));
+            group.iter().for_each(|block| act(pool, block));
+        });
+    }
+
+    /// Does something with groups of blocks, in order. Computes what is needed of each block.
+    #[inline]
+    pub(crate) fn groups(
+        &mut self,
+        blocks: &[BlockHash],
+        mut act: impl FnMut(&mut Self, &[Prepared]),
     ) {
         let Some(&first) = blocks.first() else { return };
         let mut prepared = [self.compute(first); GROUP];
@@ -395,8 +327,7 @@ impl Pool {
                 Addressing::AnyCount(addresser) => self.prepare(addresser, group, prepared),
                 Addressing::PowerOfTwo(addresser) => self.prepare(addresser, group, prepared),
             }
-            black_box(near(self, prepared));
-            prepared.iter().for_each(|block| act(self, block));
+            act(self, prepared);
         }
     }
 
@@ -424,7 +355,7 @@ impl Pool {
     }
 
     #[inline]
-    fn compute(&self, block: BlockHash) -> Prepared {
+    pub(crate) fn compute(&self, block: BlockHash) -> Prepared {
         let key = self.ownership.scramble().key(block);
         Prepared { key, address: self.projection.table.format().address(block) }
     }

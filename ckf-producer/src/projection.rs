@@ -173,16 +173,24 @@ impl Projection {
         self.table.buckets().tag(slot)
     }
 
-    /// Counts the member as the owner of a block that nobody owns, if that shows at a look at its
-    /// buckets and one of them has a free slot; returns whether it did.
+    /// Counts the member as the owner of blocks that nobody owns, up to the first of which that does
+    /// not show at a look at its buckets, or for which these have no free slot; returns how many
+    /// there are before it. None while any block is omitted.
     #[inline(always)]
-    pub(crate) fn gain_new(&mut self, at: OwnerId, address: &Address) -> bool {
+    pub(crate) fn gain_new<'a>(
+        &mut self,
+        at: OwnerId,
+        addresses: impl ExactSizeIterator<Item = &'a Address>,
+    ) -> usize {
         if self.omitted.len() != 0 {
-            return false;
+            return 0;
         }
-        let Some(change) = self.table.put_new(address) else { return false };
-        self.placed(&change, Tag::sole(at));
-        true
+        let (all, tag) = (addresses.len(), Tag::sole(at));
+        for (new, address) in addresses.enumerate() {
+            let Some(change) = self.table.put_new(address) else { return new };
+            self.placed(&change, tag);
+        }
+        all
     }
 
     /// Counts the member as an owner of a block that it did not own. `owns` says, exactly, whether

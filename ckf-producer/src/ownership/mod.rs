@@ -21,7 +21,7 @@ pub(crate) use counts::{CLASSES, Counts};
 pub(crate) use line::{LINE_SLOTS, MarkLine};
 pub use scramble::HashSeeds;
 pub(crate) use scramble::{Key, Scramble};
-pub(crate) use set::{Cursor, Held, Room, Set};
+pub(crate) use set::{Cursor, Held, Home, Set};
 
 /// Who owns what: the exact state of a pool.
 #[derive(Clone, Debug)]
@@ -226,16 +226,32 @@ impl Ownership {
         self.blocks(at).touch(key)
     }
 
-    /// Room for the block in the member's set, if it need not grow.
+    /// The block's home in the member's set, if that need not grow for it.
     #[inline]
-    pub(crate) fn room(&self, at: OwnerId, key: Key) -> Option<Room> {
+    pub(crate) fn room(&self, at: OwnerId, key: Key) -> Option<Home> {
         self.blocks(at).room(key)
     }
 
-    /// Puts a block that is known not to be in the member's set into it.
+    /// Finds the homes of a few blocks in the member's set and brings them near; returns whether it
+    /// need not grow for them.
+    #[inline]
+    pub(crate) fn rooms(
+        &self,
+        at: OwnerId,
+        keys: impl ExactSizeIterator<Item = Key>,
+        homes: &mut [Home],
+    ) -> bool {
+        self.blocks(at).rooms(keys, homes)
+    }
+
+    /// Puts blocks that are known not to be in the member's set into it, each at its home.
     #[inline(always)]
-    pub(crate) fn gain_new(&mut self, at: OwnerId, room: Room, key: Key) {
-        self.blocks_mut(at).add_new(room, key, 1);
+    pub(crate) fn gain_new(
+        &mut self,
+        at: OwnerId,
+        new: impl ExactSizeIterator<Item = (Home, Key)>,
+    ) {
+        self.blocks_mut(at).add_new(new, 1);
     }
 
     /// Puts the block into the member's set; returns whether it was not in it.
@@ -256,6 +272,15 @@ impl Ownership {
     #[inline]
     pub(crate) fn lose(&mut self, at: OwnerId, key: Key, budget: &mut Budget) -> bool {
         self.blocks_mut(at).take(key, budget)
+    }
+
+    /// Takes a block that it just gained out of the member's set. Nothing else moves.
+    #[cold]
+    pub(crate) fn give_back(&mut self, at: OwnerId, key: Key) {
+        let blocks = self.blocks_mut(at);
+        if let Some(place) = blocks.find(key) {
+            blocks.remove_in_walk(key, place);
+        }
     }
 
     /// Marks the block as part of the member's new state, if it owns it.

@@ -67,10 +67,16 @@ impl<L: Line> Segment<L> {
         Budget::bytes_of(&self.lines)
     }
 
-    /// Brings the home line of `key` near.
+    /// The line that `key` prefers.
     #[inline]
-    pub(super) fn touch(&self, key: Key) -> u64 {
-        self.lines.get(home(key, self.lines.len())).map_or(0, L::touch)
+    pub(super) fn home(&self, key: Key) -> usize {
+        home(key, self.lines.len())
+    }
+
+    /// Brings a line near.
+    #[inline]
+    pub(super) fn touch(&self, line: usize) -> u64 {
+        self.lines.get(line).map_or(0, L::touch)
     }
 
     #[inline]
@@ -100,23 +106,25 @@ impl<L: Line> Segment<L> {
         None
     }
 
-    /// Whether one more key fits without growing.
+    /// Whether so many more keys fit without growing.
     #[inline]
-    pub(super) fn has_room(&self) -> bool {
-        self.len < self.limit
+    pub(super) fn has_room(&self, more: u32) -> bool {
+        self.len + more <= self.limit
     }
 
-    /// Stores a key that is not here, where there is [room](Self::has_room) for it.
+    /// Stores a key that is not here and whose home is `home`, where there is
+    /// [room](Self::has_room) for it.
     #[inline(always)]
-    pub(super) fn add_new(&mut self, key: Key, count: u16) {
-        insert_in(&mut self.lines, key, count);
+    pub(super) fn add_new(&mut self, home: usize, key: Key, count: u16) {
+        let (line, slot) = vacancy_from(home, &mut self.lines);
+        line.put(slot, key, count);
         self.len += 1;
     }
 
     /// Stores a key, unless it is here.
     #[inline]
     pub(super) fn add(&mut self, key: Key, count: u16) -> Added {
-        let has_room = self.has_room();
+        let has_room = self.has_room(1);
         let at = home(key, self.lines.len());
         let Some(line) = self.lines.get_mut(at) else { return Added::NoRoom };
         if line.find(key).is_some() {
@@ -137,10 +145,10 @@ impl<L: Line> Segment<L> {
         if self.lines[home].passed() != 0 && self.find_after(home, key).is_some() {
             return Added::Held;
         }
-        if !self.has_room() {
+        if !self.has_room(1) {
             return Added::NoRoom;
         }
-        self.add_new(key, count);
+        self.add_new(home, key, count);
         Added::New
     }
 
@@ -280,24 +288,24 @@ fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, All
 }
 
 /// Stores a key in the first line from its home on that has a free slot. There must be one.
-#[inline(always)]
 fn insert_in<L: Line>(lines: &mut [L], key: Key, count: u16) {
-    let (line, slot) = vacancy_in(lines, key);
+    let (line, slot) = vacancy_from(home(key, lines.len()), lines);
     line.put(slot, key, count);
 }
 
 /// Stores a key of another segment likewise, with its count.
 #[inline]
 fn copy_to<L: Line>(lines: &mut [L], other: &L, from: usize) {
-    let (line, slot) = vacancy_in(lines, other.key(from));
+    let (line, slot) = vacancy_from(home(other.key(from), lines.len()), lines);
     line.copy(slot, other, from);
 }
 
-/// The slot for a key that is to be stored; full lines on the way to it count the key as passed.
+/// The slot for a key with this home that is to be stored; full lines on the way to it count the
+/// key as passed.
 #[inline(always)]
-fn vacancy_in<L: Line>(lines: &mut [L], key: Key) -> (&mut L, usize) {
+fn vacancy_from<L: Line>(home: usize, lines: &mut [L]) -> (&mut L, usize) {
     let len = lines.len();
-    let mut at = home(key, len);
+    let mut at = home;
     loop {
         match lines[at].vacancy() {
             Some(slot) => return (&mut lines[at], slot),

@@ -11,6 +11,7 @@
 //! same degree when their turn comes.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 
 use ckf_core::AllocationError;
 
@@ -48,9 +49,12 @@ pub(crate) struct Place {
     spot: Spot,
 }
 
-/// A segment with room for a certain hash. Valid until the set changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room(usize);
+/// The line that a hash prefers. Valid until a segment grows, splits or shrinks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Home {
+    segment: u32,
+    line: u32,
+}
 
 /// Position of a walk over all lines of a set.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,7 +95,7 @@ impl<L: Line> Set<L> {
     #[inline]
     pub(crate) fn touch(&self, key: Key) -> u64 {
         match self.segments.get(self.segment_of(key)) {
-            Some(segment) => segment.touch(key),
+            Some(segment) => segment.touch(segment.home(key)),
             None => 0,
         }
     }
@@ -114,21 +118,49 @@ impl<L: Line> Set<L> {
         self.segments[place.segment as usize].set_count(place.spot, count);
     }
 
-    /// The room for a hash, if there is any without growth. Looks at no line.
+    /// The home of a hash, if there is room for it without growth. Looks at no line.
     #[inline]
-    pub(crate) fn room(&self, key: Key) -> Option<Room> {
+    pub(crate) fn room(&self, key: Key) -> Option<Home> {
         if self.len >= self.segments.len() as u64 * Self::SEGMENT_KEYS {
             return None;
         }
-        let segment = self.segment_of(key);
-        self.segments[segment].has_room().then_some(Room(segment))
+        let at = self.segment_of(key);
+        let segment = &self.segments[at];
+        let home = Home { segment: at as u32, line: segment.home(key) as u32 };
+        segment.has_room(1).then_some(home)
     }
 
-    /// Stores a hash that is known not to be in the set, with a count other than 0.
+    /// Finds the homes of a few hashes and brings them near. Returns whether there is room for
+    /// all of them without growth, whichever of them are in the set; only then the homes are right.
+    #[inline]
+    pub(crate) fn rooms(
+        &self,
+        keys: impl ExactSizeIterator<Item = Key>,
+        homes: &mut [Home],
+    ) -> bool {
+        let more = keys.len() as u32;
+        let most = self.segments.len() as u64 * Self::SEGMENT_KEYS;
+        let (mut room, mut near) = (self.len + u64::from(more) <= most, 0);
+        for (home, key) in homes.iter_mut().zip(keys) {
+            let at = self.segment_of(key);
+            let Some(segment) = self.segments.get(at) else { return false };
+            let line = segment.home(key);
+            *home = Home { segment: at as u32, line: line as u32 };
+            room &= segment.has_room(more);
+            near ^= segment.touch(line);
+        }
+        black_box(near);
+        room
+    }
+
+    /// Stores hashes that are known not to be in the set, each with its home, where there is
+    /// [room](Self::rooms) for them, and with a count other than 0.
     #[inline(always)]
-    pub(crate) fn add_new(&mut self, room: Room, key: Key, count: u16) {
-        self.segments[room.0].add_new(key, count);
-        self.len += 1;
+    pub(crate) fn add_new(&mut self, new: impl ExactSizeIterator<Item = (Home, Key)>, count: u16) {
+        self.len += new.len() as u64;
+        for (home, key) in new {
+            self.segments[home.segment as usize].add_new(home.line as usize, key, count);
+        }
     }
 
     /// Stores a hash with a count other than 0, unless it is in the set; returns whether it was
@@ -181,7 +213,7 @@ impl<L: Line> Set<L> {
     /// [`AllocationError`] when memory is refused; what the set holds is unchanged either way.
     pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
         let enough = self.len < self.segments.len() as u64 * Self::SEGMENT_KEYS;
-        if enough && self.segments[self.segment_of(key)].has_room() {
+        if enough && self.segments[self.segment_of(key)].has_room(1) {
             return Ok(());
         }
         self.make_room(key, budget)
@@ -198,7 +230,7 @@ impl<L: Line> Set<L> {
         }
         let segment = self.segment_of(key);
         let segment = &mut self.segments[segment];
-        if segment.has_room() {
+        if segment.has_room(1) {
             return Ok(());
         }
         // A first segment, or one that shrank, grows fourfold until it is as large as its place
@@ -330,6 +362,7 @@ mod tests {
     use super::super::scramble::{HashSeeds, Scramble};
     use super::*;
     use ckf_core::BlockHash;
+    use core::iter;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::vec::Vec as StdVec;
@@ -451,8 +484,8 @@ mod tests {
             assert_eq!(place.map(|place| set.count(place)), oracle.get(&number).copied());
             match (place, op) {
                 (None, 0..=1) => {
-                    if let Some(room) = set.room(key) {
-                        set.add_new(room, key, count);
+                    if let Some(home) = set.room(key) {
+                        set.add_new(iter::once((home, key)), count);
                         oracle.insert(number, count);
                     }
                 }
