@@ -47,11 +47,8 @@ impl Pool {
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let Projection { table, dirty, .. } = &mut self.projection;
-        let (mut digest, mut len, marked) = (base.digest, 0, dirty.len());
-        dirty.list(table, |change| {
-            digest = digest.changed(change);
-            len += 1;
-        });
+        let marked = dirty.len();
+        let (len, digest) = dirty.list(table, base.digest);
         self.batches.net_reverted += u64::from(marked - len);
         if len == 0 {
             dirty.publish(table);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::hint::black_box;
 use core::slice;
 
-use ckf_core::{AllocationError, BucketIndex, Change, Format};
+use ckf_core::{AllocationError, BucketIndex, Change, Format, TableDigest};
 
 use crate::buckets::{PoolBuckets, PoolTable};
 use crate::budget::Budget;
@@ -68,24 +68,35 @@ impl Dirty {
         self.marks.contains(bucket.get()) || self.listed.contains(&bucket)
     }
 
-    /// Turns the marks into a list for [`changes`](Self::changes) and [`publish`](Self::publish),
-    /// and shows every bucket that differs from its published image, ascending.
+    /// Turns the marks into a list for [`changes`](Self::changes) and [`publish`](Self::publish).
+    /// Returns how many buckets differ from their published images, and the digest with them, made
+    /// of the digest of all published images.
     ///
     /// Goes by groups where they are many: the buckets of a group are read together, so that the
     /// waits for them overlap, before the first is looked at.
-    pub(crate) fn list(&mut self, table: &PoolTable, mut visit: impl FnMut(&Change)) {
+    pub(crate) fn list(&mut self, table: &PoolTable, published: TableDigest) -> (u32, TableDigest) {
         let Self { format, marks, listed } = self;
         // A batch that was leaked instead of dropped has left its list.
         listed.drain(..).for_each(|at| marks.insert(at.get()));
-        marks.drain(|mark| listed.extend(format.bucket(mark)));
+        marks.drain(|mark| {
+            if let Some(bucket) = format.bucket(mark) {
+                listed.push(bucket);
+            }
+        });
         let many = listed.len() > FEW;
+        let (mut len, mut digest) = (0, published);
         for group in listed.chunks(GROUP) {
             if many {
                 black_box(group.iter().fold(0, |near, &at| near ^ table.image(at).get()));
             }
-            let changes = group.iter().filter_map(|&at| table.buckets().change(at));
-            changes.for_each(|change| visit(&change));
+            for &at in group {
+                if let Some(change) = table.buckets().change(at) {
+                    digest = digest.changed(&change);
+                    len += 1;
+                }
+            }
         }
+        (len, digest)
     }
 
     /// All listed buckets that differ, ascending: published image before, the filter's image after.

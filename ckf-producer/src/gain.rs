@@ -5,9 +5,9 @@ use core::iter;
 
 use ckf_core::BlockHash;
 
-use crate::ownership::{Home, OwnerId};
+use crate::ownership::{Home, OwnerId, Ownership};
 use crate::pool::{GROUP, Prepared};
-use crate::projection::Gain;
+use crate::projection::{Gain, Projection};
 use crate::{Member, Outcome, Pool};
 
 impl Pool {
@@ -36,11 +36,9 @@ impl Pool {
         let mut rest = group;
         while !rest.is_empty() {
             if room {
-                let addresses = rest.iter().map(|block| &block.address);
-                let new = self.projection.gain_new(at, addresses);
-                let homes = homes[group.len() - rest.len()..].iter();
-                let keys = rest[..new].iter().map(|block| block.key);
-                self.ownership.gain_new(at, keys.zip(homes).map(|(key, &home)| (home, key)));
+                let homes = &homes[group.len() - rest.len()..];
+                let new = enter_filter(&mut self.projection, at, rest);
+                enter_set(&mut self.ownership, at, &rest[..new], homes);
                 outcome.first_owners += new as u64;
                 rest = &rest[new..];
             }
@@ -103,4 +101,15 @@ impl Pool {
             }
         }
     }
+}
+
+#[inline(never)]
+fn enter_filter(projection: &mut Projection, at: OwnerId, blocks: &[Prepared]) -> usize {
+    projection.gain_new(at, blocks.iter().map(|block| &block.address))
+}
+
+#[inline(never)]
+fn enter_set(ownership: &mut Ownership, at: OwnerId, blocks: &[Prepared], homes: &[Home]) {
+    let keys = blocks.iter().map(|block| block.key);
+    ownership.gain_new(at, keys.zip(homes).map(|(key, &home)| (home, key)));
 }
