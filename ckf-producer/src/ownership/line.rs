@@ -31,6 +31,8 @@ pub(crate) trait Line: Copy + Debug {
     fn copy(&mut self, slot: usize, other: &Self, from: usize);
     /// Frees a slot.
     fn free(&mut self, slot: usize);
+    /// Frees the slots of a mask.
+    fn free_all(&mut self, mask: u64);
     /// Mask of taken slots.
     fn taken(&self) -> u64;
     /// The slot that holds `key`.
@@ -55,12 +57,13 @@ pub(crate) trait Line: Copy + Debug {
         }
     }
 
-    /// Mask of the slots, taken or not, whose keys `wanted` approves of. Free of branches.
+    /// Mask of the slots, taken or not, in whose keys bit `bit` is set. Free of branches.
     #[inline]
-    fn keys_where(&self, wanted: impl Fn(Key) -> bool) -> u64 {
-        (0..Self::SLOTS).fold(0, |mask, slot| {
-            mask | u64::from(wanted(self.key(slot))) << (slot * Self::STRIDE + Self::STRIDE - 1)
-        })
+    fn keys_with(&self, bit: u32) -> u64 {
+        let slots = (0..Self::SLOTS).rev();
+        let lows =
+            slots.fold(0, |mask, slot| mask << Self::STRIDE | self.key(slot).get() >> bit & 1);
+        lows << (Self::STRIDE - 1)
     }
 
     /// Taken slots, ascending, with key and count.
@@ -151,6 +154,11 @@ impl Line for MarkLine {
     #[inline]
     fn free(&mut self, slot: usize) {
         self.meta &= !(0xFF << (slot * 8));
+    }
+
+    #[inline]
+    fn free_all(&mut self, mask: u64) {
+        self.meta &= !((mask >> 7) * 0xFF);
     }
 
     #[inline]
@@ -246,6 +254,11 @@ impl Line for CountLine {
     }
 
     #[inline]
+    fn free_all(&mut self, mask: u64) {
+        slots::<Self>(mask).for_each(|slot| self.free(slot));
+    }
+
+    #[inline]
     fn taken(&self) -> u64 {
         let counts = self.counts.iter().enumerate();
         counts.fold(0, |mask, (slot, &count)| mask | u64::from(count != 0) << slot)
@@ -254,7 +267,9 @@ impl Line for CountLine {
     #[inline]
     fn find(&self, key: Key) -> Option<usize> {
         // An emptied slot keeps its old key: a hit counts only with a count.
-        let hits = self.keys_where(|held| held == key) & self.taken();
+        let keys = self.keys.iter().enumerate();
+        let equal = keys.fold(0, |mask, (slot, &held)| mask | u64::from(held == key) << slot);
+        let hits = equal & self.taken();
         if hits == 0 { None } else { Some(hits.trailing_zeros() as usize) }
     }
 
@@ -312,12 +327,15 @@ mod tests {
         let taken = slots.iter().enumerate().filter(|(_, (_, count))| *count != 0);
         let taken: Vec<_> = taken.map(|(slot, &(key, count))| (slot, Key(key), count)).collect();
         assert!(line.entries().eq(taken.iter().copied()));
-        let equal = line.keys_where(|key| key == Key(wanted)) & line.taken();
-        assert!(
-            super::slots::<L>(equal).eq(taken
-                .iter()
-                .filter_map(|&(slot, key, _)| (key == Key(wanted)).then_some(slot)))
-        );
+        for bit in [0, 1, 31, 32, 62, 63] {
+            let with = taken.iter().filter(|(_, key, _)| key.0 >> bit & 1 != 0);
+            let found = super::slots::<L>(line.keys_with(bit) & line.taken());
+            assert!(found.eq(with.map(|&(slot, ..)| slot)));
+            let mut without = line;
+            without.free_all(line.keys_with(bit) & line.taken());
+            assert_eq!(without.taken(), line.taken() & !line.keys_with(bit));
+            assert_eq!(without.passed(), passed);
+        }
         for slot in 0..L::SLOTS {
             line.free(slot);
         }

@@ -166,14 +166,21 @@ impl<L: Line> Segment<L> {
     /// Removes the key at `spot`. Nothing else moves.
     #[inline]
     pub(super) fn remove(&mut self, key: Key, spot: Spot) {
-        let count = self.lines.len();
-        let mut at = home(key, count);
-        while at != spot.line as usize {
-            self.lines[at].unpass();
-            at = after(at, count);
-        }
+        let at = spot.line as usize;
+        self.unpass(key, at);
         self.lines[at].free(usize::from(spot.slot));
         self.len -= 1;
+    }
+
+    /// A key that lay in line `at` passes no other lines any more.
+    #[inline]
+    fn unpass(&mut self, key: Key, at: usize) {
+        let count = self.lines.len();
+        let mut passed = home(key, count);
+        while passed != at {
+            self.lines[passed].unpass();
+            passed = after(passed, count);
+        }
     }
 
     /// Gives the segment another number of lines, which must have room for its keys.
@@ -192,66 +199,39 @@ impl<L: Line> Segment<L> {
         Ok(())
     }
 
-    /// Moves the keys that `leaves` picks into a new segment of `lines` lines, or of as many as
-    /// here if that is more: then all of them would fit. On refusal nothing has changed.
+    /// Moves the keys in which bit `bit` is set into a new segment of `lines` lines, or of as many
+    /// as here if that is more: then all of them would fit. On refusal nothing has changed.
     ///
-    /// One pass over both segments in order: homes ascend with the keys' low halves in each.
+    /// One pass over both segments in order: homes ascend with the keys' low halves in each. Keys
+    /// that stay do not move, also those that would find room nearer to their homes now.
     #[cold]
     pub(super) fn split(
         &mut self,
-        leaves: impl Fn(Key) -> bool,
+        bit: u32,
         lines: usize,
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
-        let count = self.lines.len();
-        let mut upper = empty_lines(lines.max(count), budget)?;
+        let mut upper = empty_lines(lines.max(self.lines.len()), budget)?;
         let mut moved = 0;
         let mut strangers = self.lines.last().is_some_and(|last| last.passed() != 0);
-        for at in 0..count {
-            let line = &mut self.lines[at];
-            let passed = line.passed() != 0;
-            let mut leaving = line.taken() & line.keys_where(&leaves);
-            if strangers {
-                // Keys of lines before. Those that stay may find room nearer to their home now.
-                let away = line.taken() & line.keys_where(|key| home(key, count) != at);
-                leaving &= !away;
-                self.settle(at, away, &leaves, &mut upper, &mut moved);
-            }
-            let line = &mut self.lines[at];
+        for at in 0..self.lines.len() {
+            let line = &self.lines[at];
+            let leaving = line.taken() & line.keys_with(bit);
             for slot in slots::<L>(leaving) {
                 copy_to(&mut upper, line, slot);
-                line.free(slot);
                 moved += 1;
             }
-            strangers = passed;
+            if strangers {
+                let line = *line;
+                slots::<L>(leaving).for_each(|slot| self.unpass(line.key(slot), at));
+            }
+            let line = &mut self.lines[at];
+            strangers = line.passed() != 0;
+            line.free_all(leaving);
         }
         self.len -= moved;
         let limit = limit::<L>(upper.len());
         Ok(Self { lines: upper, len: moved, limit })
-    }
-
-    /// Moves keys that are not in their home line, `away` in line `at`, to where they belong.
-    fn settle(
-        &mut self,
-        at: usize,
-        away: u64,
-        leaves: impl Fn(Key) -> bool,
-        upper: &mut [L],
-        moved: &mut u32,
-    ) {
-        for slot in slots::<L>(away) {
-            let (key, keys_count) = (self.lines[at].key(slot), self.lines[at].count(slot));
-            self.remove(key, Spot { line: at as u32, slot: slot as u8 });
-            if leaves(key) {
-                insert_in(upper, key, keys_count);
-                *moved += 1;
-                // It is taken off the length once, with all that moved.
-                self.len += 1;
-            } else {
-                insert_in(&mut self.lines, key, keys_count);
-                self.len += 1;
-            }
-        }
     }
 
     /// Gives all memory back.
@@ -287,13 +267,8 @@ fn empty_lines<L: Line>(count: usize, budget: &mut Budget) -> Result<Vec<L>, All
     Ok(lines)
 }
 
-/// Stores a key in the first line from its home on that has a free slot. There must be one.
-fn insert_in<L: Line>(lines: &mut [L], key: Key, count: u16) {
-    let (line, slot) = vacancy_from(home(key, lines.len()), lines);
-    line.put(slot, key, count);
-}
-
-/// Stores a key of another segment likewise, with its count.
+/// Stores a key of another segment in the first line from its home on that has a free slot, with its
+/// count. There must be one.
 #[inline]
 fn copy_to<L: Line>(lines: &mut [L], other: &L, from: usize) {
     let (line, slot) = vacancy_from(home(other.key(from), lines.len()), lines);

@@ -245,8 +245,7 @@ impl<L: Line> Set<L> {
         budget.reserve_one(&mut self.segments)?;
         let (round, at) = (self.round, 2 * self.split);
         let place = (SEGMENT_LINES * (at + 1)) >> (round + 1);
-        let leaves = |key: Key| key.0 >> (63 - round) & 1 != 0;
-        let upper = self.segments[at].split(leaves, SEGMENT_LINES + place, budget)?;
+        let upper = self.segments[at].split(63 - round, SEGMENT_LINES + place, budget)?;
         self.segments.insert(at + 1, upper);
         self.split += 1;
         if self.split == 1 << round {
