@@ -31,8 +31,8 @@ impl Pool {
     #[inline(always)]
     fn gain_group(&mut self, at: OwnerId, group: &[Prepared], outcome: &mut Outcome) {
         let mut homes = [Home::default(); GROUP];
-        let room = self.ownership.rooms(at, group.iter().map(|block| block.key), &mut homes);
         black_box(group.iter().fold(0, |near, b| near ^ self.projection.touch(&b.address)));
+        let room = self.ownership.rooms(at, group.iter().map(|block| block.key), &mut homes);
         let mut rest = group;
         while !rest.is_empty() {
             if room {
