@@ -32,7 +32,11 @@ impl Pool {
     fn gain_group(&mut self, at: OwnerId, group: &[Prepared], outcome: &mut Outcome) {
         let mut homes = [Home::default(); GROUP];
         black_box(group.iter().fold(0, |near, b| near ^ self.projection.touch(&b.address)));
-        let room = self.ownership.rooms(at, group.iter().map(|block| block.key), &mut homes);
+        let Self { ownership, budget, .. } = self;
+        let keys = group.iter().map(|block| block.key);
+        let room = ownership.rooms(at, keys.clone(), &mut homes)
+            || ownership.make_rooms(at, keys.clone(), budget).is_ok()
+                && ownership.rooms(at, keys, &mut homes);
         let mut rest = group;
         while !rest.is_empty() {
             if room {

@@ -17,7 +17,7 @@ use ckf_core::AllocationError;
 
 use super::line::Line;
 use super::scramble::Key;
-use super::segment::{Added, Segment, Spot};
+use super::segment::{Added, Segment, Spot, limit};
 use crate::budget::Budget;
 
 /// Lines of a segment at the beginning of the order; at its end, there are twice as many.
@@ -121,7 +121,7 @@ impl<L: Line> Set<L> {
     /// The home of a hash, if there is room for it without growth. Looks at no line.
     #[inline]
     pub(crate) fn room(&self, key: Key) -> Option<Home> {
-        if self.len >= self.segments.len() as u64 * Self::SEGMENT_KEYS {
+        if !self.takes(1) {
             return None;
         }
         let at = self.segment_of(key);
@@ -139,8 +139,7 @@ impl<L: Line> Set<L> {
         homes: &mut [Home],
     ) -> bool {
         let more = keys.len() as u32;
-        let most = self.segments.len() as u64 * Self::SEGMENT_KEYS;
-        let (mut room, mut near) = (self.len + u64::from(more) <= most, 0);
+        let (mut room, mut near) = (self.takes(more), 0);
         for (home, key) in homes.iter_mut().zip(keys) {
             let at = self.segment_of(key);
             let Some(segment) = self.segments.get(at) else { return false };
@@ -175,7 +174,7 @@ impl<L: Line> Set<L> {
         count: u16,
         budget: &mut Budget,
     ) -> Result<bool, AllocationError> {
-        if self.len < self.segments.len() as u64 * Self::SEGMENT_KEYS {
+        if self.takes(1) {
             let segment = self.segment_of(key);
             match self.segments[segment].add(key, count) {
                 Added::New => {
@@ -199,7 +198,7 @@ impl<L: Line> Set<L> {
         if self.find(key).is_some() {
             return Ok(false);
         }
-        self.make_room(key, budget)?;
+        self.make_room(key, 1, budget)?;
         let segment = self.segment_of(key);
         let added = self.segments[segment].add(key, count);
         debug_assert_eq!(added, Added::New, "there is room for it");
@@ -207,37 +206,57 @@ impl<L: Line> Set<L> {
         Ok(true)
     }
 
-    /// Makes sure that [`add`](Self::add) of this hash finds room.
+    /// Makes sure that [`add`](Self::add) of this hash finds room, and of so many in all, a few at
+    /// most, that lie near it.
     ///
     /// # Errors
     /// [`AllocationError`] when memory is refused; what the set holds is unchanged either way.
-    pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
-        let enough = self.len < self.segments.len() as u64 * Self::SEGMENT_KEYS;
-        if enough && self.segments[self.segment_of(key)].has_room(1) {
+    pub(crate) fn reserve(
+        &mut self,
+        key: Key,
+        more: u32,
+        budget: &mut Budget,
+    ) -> Result<(), AllocationError> {
+        let enough = self.takes(more);
+        if enough && self.segments[self.segment_of(key)].has_room(more) {
             return Ok(());
         }
-        self.make_room(key, budget)
+        self.make_room(key, more, budget)
+    }
+
+    /// Whether the segments are as many as it takes to hold so many hashes more.
+    #[inline]
+    fn takes(&self, more: u32) -> bool {
+        self.len + u64::from(more) <= self.segments.len() as u64 * Self::SEGMENT_KEYS
     }
 
     #[cold]
-    fn make_room(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
+    fn make_room(
+        &mut self,
+        key: Key,
+        more: u32,
+        budget: &mut Budget,
+    ) -> Result<(), AllocationError> {
+        debug_assert!(u64::from(more) <= Self::SEGMENT_KEYS, "one split makes room for them");
         if self.segments.is_empty() {
             budget.reserve_one(&mut self.segments)?;
             self.segments.push(Segment::new());
         }
-        if self.len >= self.segments.len() as u64 * Self::SEGMENT_KEYS {
+        if !self.takes(more) {
             self.split_next(budget)?;
         }
         let segment = self.segment_of(key);
         let segment = &mut self.segments[segment];
-        if segment.has_room(1) {
+        if segment.has_room(more) {
             return Ok(());
         }
         // A first segment, or one that shrank, grows fourfold until it is as large as its place
         // demands. Beyond that it takes chance to need more.
-        let lines = segment.lines().len();
-        let more = if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
-        segment.rebuild(lines + more, budget)
+        let mut lines = segment.lines().len();
+        while limit::<L>(lines) < segment.len() as u32 + more {
+            lines += if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
+        }
+        segment.rebuild(lines, budget)
     }
 
     /// Splits the first segment that was not split in this round.
@@ -438,7 +457,7 @@ mod tests {
             for slack in [0, 64, 4096, 40_000, 70_000] {
                 budget.set_limit(budget.used() + slack);
                 let before = set.len();
-                if set.reserve(key, &mut budget).is_ok() {
+                if set.reserve(key, 1, &mut budget).is_ok() {
                     break;
                 }
                 assert!(set.add(key, 1, &mut budget).is_err());
