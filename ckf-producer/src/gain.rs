@@ -37,9 +37,9 @@ impl Pool {
         let room = ownership.rooms(at, keys.clone(), &mut homes)
             || ownership.make_rooms(at, keys.clone(), budget).is_ok()
                 && ownership.rooms(at, keys, &mut homes);
-        let mut rest = group;
+        let (mut rest, mut expect_new) = (group, room);
         while !rest.is_empty() {
-            if room {
+            if expect_new {
                 let homes = &homes[group.len() - rest.len()..];
                 let new = enter_filter(&mut self.projection, at, rest);
                 enter_set(&mut self.ownership, at, &rest[..new], homes);
@@ -47,7 +47,10 @@ impl Pool {
                 rest = &rest[new..];
             }
             if let Some((block, others)) = rest.split_first() {
+                let first_owners = outcome.first_owners;
                 self.gain_known(at, block, outcome);
+                // Blocks that others own come in a row, too.
+                expect_new = room && outcome.first_owners != first_owners;
                 rest = others;
             }
         }
