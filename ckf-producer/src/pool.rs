@@ -16,7 +16,7 @@ use crate::{Member, Outcome, PoolConfig, WorkerId};
 
 /// Blocks prepared at a time. Their lines of memory are asked for together, so that the waits for
 /// them overlap, before the first of them is applied.
-pub(crate) const GROUP: usize = 16;
+pub(crate) const GROUP: usize = 32;
 
 /// Exact ownership of one pool's blocks, its filter, and what has changed since the last batch.
 ///
