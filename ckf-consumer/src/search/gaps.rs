@@ -82,6 +82,36 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         waiting
     }
 
+    /// Takes lanes that hold the start of a range and miss its end into the gaps, each between the
+    /// look at which it is missed and the one before; returns how many gaps wait then. Look `n`,
+    /// counted from 1, is at position `at(n)`; its rows are on their way.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined; they are the state of one search")]
+    pub(super) fn part_at<const N: usize, const G: usize, const P: usize>(
+        &self,
+        request: usize,
+        mut lanes: u64,
+        Range { start: mut before, end }: Range<u32>,
+        looks: &[Spot],
+        at: impl Fn(u32) -> u32,
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G, P>,
+        mut waiting: usize,
+        depths: &mut [Depths; N],
+    ) -> usize {
+        for (look, spot) in (1..).zip(looks) {
+            if lanes == 0 {
+                return waiting;
+            }
+            let held = self.holders(spot, lanes);
+            let (missed, position) = (lanes & !held, at(look));
+            let range = before..position;
+            waiting = self.part(request, missed, range, along, gaps, waiting, depths);
+            (lanes, before) = (held, position);
+        }
+        self.part(request, lanes, before..end, along, gaps, waiting, depths)
+    }
+
     /// Asks for the words of a gap.
     #[inline(always)]
     fn ask<const N: usize, const G: usize, const P: usize>(

@@ -101,24 +101,15 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         prefix: &[BlockHash],
         between: &[Spot],
         step: u32,
-        [whole, mut alive]: [u64; 2],
+        [whole, alive]: [u64; 2],
         depths: &mut Depths,
     ) {
         let inner = (prefix.len() - 1) as u32;
         let along = Along { prefixes: [prefix], base: 1 };
-        let (mut gaps, mut waiting) = (Gaps::<G, P>::NONE, 0);
+        let mut gaps = Gaps::<G, P>::NONE;
         let depths = core::array::from_mut(depths);
-        let mut before = 0;
-        for look in between {
-            if alive == 0 {
-                break;
-            }
-            let held = self.holders(look, alive);
-            let range = before..before + step;
-            waiting = self.part(0, alive & !held, range, &along, &mut gaps, waiting, depths);
-            (alive, before) = (held, before + step);
-        }
-        waiting = self.part(0, alive, before..inner, &along, &mut gaps, waiting, depths);
+        let (range, at) = (0..inner, |look| look * step);
+        let mut waiting = self.part_at(0, alive, range, between, at, &along, &mut gaps, 0, depths);
         // While the words of the gaps come: the last position alone may be a false positive.
         if let Some(near) = between.last() {
             let doubtful = whole & !self.holders(near, whole);

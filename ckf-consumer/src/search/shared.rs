@@ -67,22 +67,12 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         &SharedGap { lanes, gap, ref cuts }: &SharedGap<P>,
         along: &Along<'_, N>,
         gaps: &mut Gaps<G, P>,
-        mut waiting: usize,
+        waiting: usize,
         depths: &mut [Depths; N],
     ) -> usize {
-        let request = usize::from(gap.request);
-        let (mut alive, mut before) = (lanes, gap.held);
-        for (part, spot) in (1..).zip(&cuts[1..]) {
-            if alive == 0 {
-                return waiting;
-            }
-            let cut = gap.cut(part, P.ilog2());
-            let held = self.holders(spot, alive);
-            let missed = alive & !held;
-            waiting = self.part(request, missed, before..cut, along, gaps, waiting, depths);
-            (alive, before) = (held, cut);
-        }
-        self.part(request, alive, before..gap.missed, along, gaps, waiting, depths)
+        let (request, range) = (usize::from(gap.request), gap.held..gap.missed);
+        let at = |part| gap.cut(part, P.ilog2());
+        self.part_at(request, lanes, range, &cuts[1..], at, along, gaps, waiting, depths)
     }
 }
 
