@@ -67,8 +67,11 @@ impl Pool {
         if self.violation.is_some() {
             return false;
         }
-        let Some(at) = self.ownership.find(member) else { return false };
+        // All lines that the block needs are asked for at once: buckets before the search for the
+        // member, its home before the wait for them.
         let block = self.compute(block);
+        black_box(self.projection.touch(&block.address));
+        let Some(at) = self.ownership.find(member) else { return false };
         let Some(home) = self.ownership.room(at, block.key) else { return false };
         if self.projection.gain_new(at, iter::once(&block.address)) == 0 {
             return false;

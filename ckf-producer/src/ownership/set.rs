@@ -118,7 +118,7 @@ impl<L: Line> Set<L> {
         self.segments[place.segment as usize].set_count(place.spot, count);
     }
 
-    /// The home of a hash, if there is room for it without growth. Looks at no line.
+    /// Finds the home of a hash and brings it near; `None` if there is no room without growth.
     #[inline]
     pub(crate) fn room(&self, key: Key) -> Option<Home> {
         if !self.takes(1) {
@@ -126,8 +126,9 @@ impl<L: Line> Set<L> {
         }
         let at = self.segment_of(key);
         let segment = &self.segments[at];
-        let home = Home { segment: at as u32, line: segment.home(key) as u32 };
-        segment.has_room(1).then_some(home)
+        let line = segment.home(key);
+        black_box(segment.touch(line));
+        segment.has_room(1).then_some(Home { segment: at as u32, line: line as u32 })
     }
 
     /// Finds the homes of a few hashes and brings them near. Returns whether there is room for
