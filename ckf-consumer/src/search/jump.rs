@@ -85,6 +85,10 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         }
         let (whole, alive) = self.enter(&ends, lanes, inner + 1, depths);
         let between = &between[..looks as usize];
+        // Often nothing is left to find out. Even to clear room for gaps takes longer than this.
+        if alive == 0 && self.doubtful(whole, between) == 0 {
+            return;
+        }
         if P == Q || alive.count_ones() <= FEW_GAPS {
             self.narrow::<G, P>(prefix, between, step, [whole, alive], depths);
         } else {
@@ -111,12 +115,16 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         let (range, at) = (0..inner, |look| look * step);
         let mut waiting = self.part_at(0, alive, range, between, at, &along, &mut gaps, 0, depths);
         // While the words of the gaps come: the last position alone may be a false positive.
-        if let Some(near) = between.last() {
-            let doubtful = whole & !self.holders(near, whole);
-            let range = 0..between.len() as u32 * step;
-            waiting = self.part(0, doubtful, range, &along, &mut gaps, waiting, depths);
-        }
+        let (doubtful, range) = (self.doubtful(whole, between), 0..between.len() as u32 * step);
+        waiting = self.part(0, doubtful, range, &along, &mut gaps, waiting, depths);
         self.close(&along, &mut gaps, waiting, depths);
+    }
+
+    /// Of lanes that hold both ends, those that miss the last position looked at between them.
+    #[inline(always)]
+    fn doubtful(&self, whole: u64, between: &[Spot]) -> u64 {
+        let Some(near) = between.last() else { return 0 };
+        whole & !self.holders(near, whole)
     }
 
     /// Looks at the first and the last position of a prefix, and writes the depths of lanes that
