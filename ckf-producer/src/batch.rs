@@ -47,9 +47,8 @@ impl Pool {
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let Projection { table, dirty, .. } = &mut self.projection;
-        let marked = dirty.len();
         let (len, digest) = dirty.list(table, base.digest);
-        self.batches.net_reverted += u64::from(marked - len);
+        self.batches.net_reverted += u64::from(dirty.len() - len);
         if len == 0 {
             dirty.publish(table);
             return Ok(None);

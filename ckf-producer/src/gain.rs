@@ -32,11 +32,9 @@ impl Pool {
     fn gain_group(&mut self, at: OwnerId, group: &[Prepared], outcome: &mut Outcome) {
         let mut homes = [Home::default(); GROUP];
         black_box(group.iter().fold(0, |near, b| near ^ self.projection.touch(&b.address)));
-        let Self { ownership, budget, .. } = self;
-        let keys = group.iter().map(|block| block.key);
-        let room = ownership.rooms(at, keys.clone(), &mut homes)
-            || ownership.make_rooms(at, keys.clone(), budget).is_ok()
-                && ownership.rooms(at, keys, &mut homes);
+        // A set that might have to grow for them does so block by block, as far as it must: groups
+        // of blocks that it holds already, or that spread over small segments, need no room.
+        let room = self.ownership.rooms(at, group.iter().map(|block| block.key), &mut homes);
         let (mut rest, mut expect_new) = (group, room);
         while !rest.is_empty() {
             if expect_new {

@@ -293,3 +293,19 @@ fn a_leaked_batch_loses_nothing() {
     assert_eq!(pool.seal().unwrap().unwrap().len(), 1);
     assert!(published(&mut pool).into_iter().eq(pool.words()));
 }
+
+/// Nor is a bucket counted twice that was in a leaked batch and has changed again since.
+#[test]
+fn a_leaked_batch_is_counted_once() {
+    let mut pool = pool(50);
+    pool.store(member(1, 0), &[BlockHash::new(1), BlockHash::new(2)]);
+    let marked = {
+        let batch = pool.seal().unwrap().unwrap();
+        let len = batch.len();
+        std::mem::forget(batch);
+        len
+    };
+    pool.remove(member(1, 0), &[BlockHash::new(1)]);
+    let len = pool.seal().unwrap().unwrap().len();
+    assert_eq!(pool.stats().net_reverted, u64::from(marked - len));
+}

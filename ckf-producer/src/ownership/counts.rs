@@ -57,7 +57,7 @@ impl Counts {
 
     /// Makes sure that the next [`enter`](Self::enter), of this block, finds room.
     pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
-        self.blocks.reserve(key, 1, budget)
+        self.blocks.reserve(key, budget)
     }
 
     /// Enters a block that is not here, with this many owners.

@@ -233,21 +233,6 @@ impl Ownership {
         self.blocks(at).rooms(keys, homes)
     }
 
-    /// Makes the member's set grow as it must for a few blocks.
-    ///
-    /// # Errors
-    /// [`AllocationError`]; what the set holds is unchanged either way.
-    #[cold]
-    pub(crate) fn make_rooms(
-        &mut self,
-        at: OwnerId,
-        mut keys: impl ExactSizeIterator<Item = Key>,
-        budget: &mut Budget,
-    ) -> Result<(), AllocationError> {
-        let more = keys.len() as u32;
-        keys.try_for_each(|key| self.blocks_mut(at).reserve(key, more, budget))
-    }
-
     /// Puts blocks that are known not to be in the member's set into it, each at its home.
     #[inline(always)]
     pub(crate) fn gain_new(

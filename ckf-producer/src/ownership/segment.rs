@@ -257,7 +257,7 @@ impl<L: Line> Segment<L> {
 }
 
 /// Keys that so many lines take.
-pub(super) fn limit<L: Line>(lines: usize) -> u32 {
+fn limit<L: Line>(lines: usize) -> u32 {
     (lines * L::SLOTS * 6).div_ceil(7) as u32
 }
 

@@ -17,7 +17,7 @@ use ckf_core::AllocationError;
 
 use super::line::Line;
 use super::scramble::Key;
-use super::segment::{Added, Segment, Spot, limit};
+use super::segment::{Added, Segment, Spot};
 use crate::budget::Budget;
 
 /// Lines of a segment at the beginning of the order; at its end, there are twice as many.
@@ -199,7 +199,7 @@ impl<L: Line> Set<L> {
         if self.find(key).is_some() {
             return Ok(false);
         }
-        self.make_room(key, 1, budget)?;
+        self.make_room(key, budget)?;
         let segment = self.segment_of(key);
         let added = self.segments[segment].add(key, count);
         debug_assert_eq!(added, Added::New, "there is room for it");
@@ -207,22 +207,15 @@ impl<L: Line> Set<L> {
         Ok(true)
     }
 
-    /// Makes sure that [`add`](Self::add) of this hash finds room, and of so many in all, a few at
-    /// most, that lie near it.
+    /// Makes sure that [`add`](Self::add) of this hash finds room.
     ///
     /// # Errors
     /// [`AllocationError`] when memory is refused; what the set holds is unchanged either way.
-    pub(crate) fn reserve(
-        &mut self,
-        key: Key,
-        more: u32,
-        budget: &mut Budget,
-    ) -> Result<(), AllocationError> {
-        let enough = self.takes(more);
-        if enough && self.segments[self.segment_of(key)].has_room(more) {
+    pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
+        if self.takes(1) && self.segments[self.segment_of(key)].has_room(1) {
             return Ok(());
         }
-        self.make_room(key, more, budget)
+        self.make_room(key, budget)
     }
 
     /// Whether the segments are as many as it takes to hold so many hashes more.
@@ -232,32 +225,24 @@ impl<L: Line> Set<L> {
     }
 
     #[cold]
-    fn make_room(
-        &mut self,
-        key: Key,
-        more: u32,
-        budget: &mut Budget,
-    ) -> Result<(), AllocationError> {
-        debug_assert!(u64::from(more) <= Self::SEGMENT_KEYS, "one split makes room for them");
+    fn make_room(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
         if self.segments.is_empty() {
             budget.reserve_one(&mut self.segments)?;
             self.segments.push(Segment::new());
         }
-        if !self.takes(more) {
+        if !self.takes(1) {
             self.split_next(budget)?;
         }
         let segment = self.segment_of(key);
         let segment = &mut self.segments[segment];
-        if segment.has_room(more) {
+        if segment.has_room(1) {
             return Ok(());
         }
         // A first segment, or one that shrank, grows fourfold until it is as large as its place
         // demands. Beyond that it takes chance to need more.
-        let mut lines = segment.lines().len();
-        while limit::<L>(lines) < segment.len() as u32 + more {
-            lines += if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
-        }
-        segment.rebuild(lines, budget)
+        let lines = segment.lines().len();
+        let more = if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
+        segment.rebuild(lines + more, budget)
     }
 
     /// Splits the first segment that was not split in this round.
@@ -458,7 +443,7 @@ mod tests {
             for slack in [0, 64, 4096, 40_000, 70_000] {
                 budget.set_limit(budget.used() + slack);
                 let before = set.len();
-                if set.reserve(key, 1, &mut budget).is_ok() {
+                if set.reserve(key, &mut budget).is_ok() {
                     break;
                 }
                 assert!(set.add(key, 1, &mut budget).is_err());
