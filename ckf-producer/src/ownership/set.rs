@@ -121,14 +121,9 @@ impl<L: Line> Set<L> {
     /// Finds the home of a hash and brings it near; `None` if there is no room without growth.
     #[inline]
     pub(crate) fn room(&self, key: Key) -> Option<Home> {
-        if !self.takes(1) {
-            return None;
-        }
-        let at = self.segment_of(key);
-        let segment = &self.segments[at];
-        let line = segment.home(key);
-        black_box(segment.touch(line));
-        segment.has_room(1).then_some(Home { segment: at as u32, line: line as u32 })
+        let (home, segment) = self.home(key)?;
+        black_box(segment.touch(home.line as usize));
+        (self.takes(1) && segment.has_room(1)).then_some(home)
     }
 
     /// Finds the homes of a few hashes and brings them near. Returns whether there is room for
@@ -142,15 +137,21 @@ impl<L: Line> Set<L> {
         let more = keys.len() as u32;
         let (mut room, mut near) = (self.takes(more), 0);
         for (home, key) in homes.iter_mut().zip(keys) {
-            let at = self.segment_of(key);
-            let Some(segment) = self.segments.get(at) else { return false };
-            let line = segment.home(key);
-            *home = Home { segment: at as u32, line: line as u32 };
+            let Some((found, segment)) = self.home(key) else { return false };
+            *home = found;
             room &= segment.has_room(more);
-            near ^= segment.touch(line);
+            near ^= segment.touch(found.line as usize);
         }
         black_box(near);
         room
+    }
+
+    /// The home of a hash, and its segment; `None` in a set without memory.
+    #[inline(always)]
+    fn home(&self, key: Key) -> Option<(Home, &Segment<L>)> {
+        let at = self.segment_of(key);
+        let segment = self.segments.get(at)?;
+        Some((Home { segment: at as u32, line: segment.home(key) as u32 }, segment))
     }
 
     /// Stores hashes that are known not to be in the set, each with its home, where there is
