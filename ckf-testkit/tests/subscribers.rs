@@ -296,6 +296,56 @@ fn letters_to_links_that_never_read_are_bounded() {
     assert!(converged(&producer, &session));
 }
 
+/// Also those beyond the links whose refusals are kept, and whatever other links leave unread.
+#[test]
+fn every_subscriber_hears_that_its_lease_is_over() {
+    let ours = format(100);
+    let bad = subscribe(1, 1, format(99)).to_frame().to_bytes();
+    let ways: [fn(&mut Producer); 3] = [
+        |producer| _ = producer.grow(format(200)).unwrap(),
+        |producer| producer.shutdown(at(1)),
+        |producer| producer.handle_timeout(at(1_000_000)),
+    ];
+    for end_all in ways {
+        let mut producer = producer(DC, 1, ours, small_publish(64));
+        for id in 0..256 {
+            let request = subscribe(id, 1, ours).to_frame().to_bytes();
+            assert!(matches!(
+                producer.handle_frame(link(id), &request, at(0)),
+                Request::Granted(_)
+            ));
+            let _ = producer.poll_frame(link(id), at(0));
+        }
+        for id in 1000..1100 {
+            let _ = producer.handle_frame(link(id), &bad, at(0));
+        }
+        end_all(&mut producer);
+        for id in 0..256 {
+            let frame = producer.poll_frame(link(id), at(1));
+            assert_eq!(frame.map(|frame| frame.kind()), Some(Kind::Retire), "link {id}");
+            assert_eq!(producer.poll_frame(link(id), at(1)), None);
+        }
+        // Links that nobody reads stay bounded, however often they get and lose a lease.
+        let readers = producer.with_frames().count();
+        assert!(readers <= 64, "{readers}");
+    }
+}
+
+/// Links that take leases away from each other and read nothing.
+#[test]
+fn leases_that_end_unread_are_bounded() {
+    let format = format(100);
+    let mut producer = producer(DC, 1, format, small_publish(64).with_max_subscribers(8).unwrap());
+    for id in 0..1000 {
+        let request = subscribe(id % 4, 1 + id, format).to_frame().to_bytes();
+        assert!(matches!(producer.handle_frame(link(id), &request, at(0)), Request::Granted(_)));
+    }
+    let waiting = producer.with_frames().count();
+    assert!(waiting <= 64 + 2 * 8, "{waiting}");
+    assert_eq!(producer.stats().subscribers, 4);
+    assert!(producer.stats().letters_dropped > 900);
+}
+
 #[test]
 fn a_grown_table_sends_every_subscriber_for_a_fresh_snapshot() {
     let old = format(100);

@@ -49,6 +49,8 @@ pub(crate) struct Publisher {
     /// Leases minted so far.
     minted: u64,
     links: BTreeMap<SubscriberId, Link>,
+    /// Links with a lease.
+    leased: usize,
     chunks: Chunks,
     /// Why no lease is granted any more.
     closed: Option<RejectReason>,
@@ -59,7 +61,8 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Events kept for a host that does not fetch them; the oldest give way.
     pub(crate) const MAX_EVENTS: usize = 1024;
-    /// Links without a lease whose letters are kept; more are not answered.
+    /// Links without a lease whose letters are kept, beside one for each subscriber that there can
+    /// be: those have to hear that their leases are over, whatever others leave unread.
     const MAX_LEASELESS: usize = 64;
 
     pub(crate) fn new(config: PublishConfig, pool: PoolId, incarnation: Incarnation) -> Self {
@@ -70,6 +73,7 @@ impl Publisher {
             now: Instant::ZERO,
             minted: 0,
             links: BTreeMap::new(),
+            leased: 0,
             chunks: Chunks::default(),
             closed: None,
             events: VecDeque::new(),
@@ -88,7 +92,7 @@ impl Publisher {
 
     /// Whether anybody reads: without a lease, batches need not be encoded.
     pub(crate) fn has_leases(&self) -> bool {
-        self.leases().next().is_some()
+        self.leased != 0
     }
 
     pub(crate) fn stats(&self) -> PublishStats {
@@ -193,7 +197,7 @@ impl Publisher {
             Some(RejectReason::FormatMismatch { theirs: pool.format() })
         } else if held.is_some_and(|(_, epoch)| request.epoch < epoch) {
             Some(RejectReason::StaleEpoch)
-        } else if !replaces && self.leases().count() >= self.config.max_subscribers() as usize {
+        } else if !replaces && self.leased >= self.config.max_subscribers() as usize {
             Some(RejectReason::TooManySubscribers)
         } else {
             None
@@ -201,7 +205,7 @@ impl Publisher {
         if let Some(reason) = refusal {
             self.stats.rejected.count(reason);
             self.tell(ProducerEvent::Rejected { subscriber, reason });
-            self.write(subscriber, Reject::of(request, reason).to_frame());
+            self.write(subscriber, Reject::of(request, reason).to_frame(), Self::MAX_LEASELESS);
             return Request::Rejected(reason);
         }
         if let Some((holder, _)) = held {
@@ -232,6 +236,7 @@ impl Publisher {
         link.letters.clear();
         link.write(begin.to_frame());
         link.lease = Some(Lease { terms, stage, outbox, owes_drain: false });
+        self.leased += 1;
         self.stats.granted += 1;
         self.tell(ProducerEvent::Subscribed { subscriber, terms });
         terms
@@ -258,7 +263,8 @@ impl Publisher {
     /// Ends a link's lease, if it has one, and tells its subscriber.
     fn retire(&mut self, subscriber: SubscriberId, reason: RetireReason) {
         if let Some(terms) = self.end(subscriber, LeaseEnd::Retired(reason)) {
-            self.write(subscriber, Retire { reason }.to_body().frame(terms.lease));
+            let most = Self::MAX_LEASELESS + self.config.max_subscribers() as usize;
+            self.write(subscriber, Retire { reason }.to_body().frame(terms.lease), most);
         }
     }
 
@@ -283,7 +289,8 @@ impl Publisher {
 
     fn end(&mut self, subscriber: SubscriberId, end: LeaseEnd) -> Option<LeaseTerms> {
         let link = self.links.get_mut(&subscriber)?;
-        let terms = link.lease.take()?.terms;
+        let Lease { terms, stage, .. } = link.lease.take()?;
+        self.leased -= 1;
         // A begin that was not fetched would open a stream that is never continued.
         link.letters.retain(|letter| letter.lease() != Some(terms.lease));
         if link.letters.is_empty() {
@@ -291,19 +298,23 @@ impl Publisher {
         }
         self.stats.ended.count(end);
         self.tell(ProducerEvent::Ended { subscriber, terms, end });
-        if !self.leases().any(|(_, lease)| matches!(lease.stage, Stage::Snapshot { .. })) {
-            self.chunks.clear();
+        if matches!(stage, Stage::Snapshot { .. }) {
+            self.end_snapshot();
         }
         Some(terms)
     }
 
-    /// Queues a letter, as far as there is room.
-    fn write(&mut self, subscriber: SubscriberId, letter: Frame) {
+    /// A subscriber reads no snapshot any more. Without another one, chunks are of no use.
+    fn end_snapshot(&mut self) {
+        if !self.leases().any(|(_, lease)| matches!(lease.stage, Stage::Snapshot { .. })) {
+            self.chunks.clear();
+        }
+    }
+
+    /// Queues a letter, unless its link is new and there are so many without a lease already.
+    fn write(&mut self, subscriber: SubscriberId, letter: Frame, most: usize) {
         let known = self.links.contains_key(&subscriber);
-        let room = known || {
-            let leaseless = self.links.values().filter(|link| link.lease.is_none()).count();
-            leaseless < Self::MAX_LEASELESS
-        };
+        let room = known || self.links.len() - self.leased < most;
         if !room || !self.links.entry(subscriber).or_default().write(letter) {
             self.stats.letters_dropped += 1;
         }
@@ -393,6 +404,7 @@ impl Publisher {
         if core::mem::take(&mut lease.owes_drain) {
             lease.outbox.push_first(mark(pool, true));
         }
+        self.end_snapshot();
         self.tell(ProducerEvent::Live { subscriber, terms });
         Some(SnapshotEnd { sequence, digest }.to_body().frame(terms.lease))
     }
