@@ -224,7 +224,7 @@ impl Translator {
         }
         let Some(base) = self.base(stored) else {
             if stored.ids.iter().all(|id| self.known.contains(self.known.hashed(*id))) {
-                self.stats.repeated += blocks as u64;
+                stored.ids.iter().for_each(|id| self.repeat(self.known.hashed(*id)));
                 return 0;
             }
             if self.overfull {
@@ -349,6 +349,18 @@ impl Translator {
         }
     }
 
+    /// A block that is known is announced again, and nobody can tell whether with the same content:
+    /// another copy, where copies count.
+    fn repeat(&mut self, id: Hashed<EngineBlockId>) {
+        let known = self.known.get_mut(id).filter(|_| self.config.copies);
+        let Some(Known::Exact { hash, copies, .. }) = known else {
+            self.stats.repeated += 1;
+            return;
+        };
+        *copies = copies.saturating_add(1);
+        self.holders.add(self.holders.hashed(*hash));
+    }
+
     /// Whether another block can be remembered: no limit is reached, no memory refused.
     fn has_room(&mut self, id: Hashed<EngineBlockId>) -> bool {
         self.known.len() < self.config.max_blocks && self.known.reserve(id)
@@ -358,7 +370,7 @@ impl Translator {
     fn remember_opaque(&mut self, id: Hashed<EngineBlockId>) {
         if self.known.contains(id) {
             // Offloaded copies come without content; what an earlier store said still holds.
-            self.stats.repeated += 1;
+            self.repeat(id);
         } else if !self.has_room(id) {
             self.stats.refused += 1;
             self.overfull = true;

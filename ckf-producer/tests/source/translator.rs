@@ -145,6 +145,26 @@ fn f06_copies_of_an_engine_block_go_with_the_last_removal() {
     }
 }
 
+/// A copy is one also where its parent went before, or where it comes without content.
+#[test]
+fn f06_a_copy_counts_whatever_else_its_announcement_says() {
+    let bare = StoredBlocks { tokens: Tokens::default(), ..stored([3], 2, []) };
+    for again in [stored([3], 99, [3]), bare] {
+        for (copies, held) in [(false, false), (true, true)] {
+            let mut engine = Engine::new(config().with_copies(copies));
+            let block = query(Scope::default(), 1..=3)[2];
+            engine.store(stored(1..=3, None, 1..=3));
+            engine.store(again.clone());
+            assert_eq!(engine.stats().repeated, u64::from(!copies));
+            engine.remove(removed([3]));
+            assert_eq!(engine.world.pool.owns(MEMBER, block), held);
+            engine.remove(removed([3]));
+            assert!(!engine.world.pool.owns(MEMBER, block));
+            assert_eq!((engine.owned(), engine.stats().orphans), (2, 0));
+        }
+    }
+}
+
 #[test]
 fn two_ids_of_equal_content_hold_one_hash_together() {
     let mut engine = Engine::new(config());
