@@ -130,8 +130,18 @@ impl<F: Front> SourceStream<F> {
         if let Some(as_of) = as_of {
             self.stats.covered += self.queue.drop_through(as_of);
         }
-        if as_of > self.applied {
+        // A state that leaves the gap that it was asked for as good as it was is no progress: an event
+        // that there never was, of a number far ahead, would be asked for without end.
+        if as_of > self.applied && self.is_near(as_of, self.goal) {
             self.note_progress();
+        }
+        match self.doubt {
+            // What made one recovery fail must not make all fail that follow.
+            Some(Doubt::Failed) if !self.is_near(as_of, self.newest) => self.newest = as_of,
+            Some(Doubt::Host) => {
+                self.suspicion_rest = self.now.saturating_add(self.config.longest_back_off());
+            }
+            _ => {}
         }
         self.close_question();
         self.rest_from_orphans();

@@ -222,6 +222,11 @@ impl SourceConfig {
         self.max_notices
     }
 
+    /// How long to wait before a question is repeated, at most.
+    pub const fn longest_back_off(&self) -> Millis {
+        self.longest_back_off
+    }
+
     /// How long a recovery may go without progress.
     pub const fn deadline(&self) -> Millis {
         self.deadline

@@ -38,11 +38,19 @@ impl Recovery {
         (self.retry_at, WakeReason::Retry).min((self.deadline, WakeReason::Deadline))
     }
 
+    /// Whether the question asked last is one for history.
+    pub(super) fn asks_history(&self) -> bool {
+        is_history(self.kind)
+    }
+
     /// Whether a question of this sort waits for its answer.
     fn awaits(&self, kind: RequestKind) -> bool {
-        let asks_history = |kind| matches!(kind, RequestKind::History { .. });
-        self.open && asks_history(self.kind) == asks_history(kind)
+        self.open && self.asks_history() == is_history(kind)
     }
+}
+
+fn is_history(kind: RequestKind) -> bool {
+    matches!(kind, RequestKind::History { .. })
 }
 
 impl<F: Front> SourceStream<F> {
@@ -78,6 +86,7 @@ impl<F: Front> SourceStream<F> {
         if to.get() - from.get() < self.config.max_history() {
             return Some(RequestKind::History { from, to });
         }
+        self.goal = Some(to);
         self.doubt = Some(Doubt::LongGap);
         Some(RequestKind::FullState)
     }
@@ -91,6 +100,11 @@ impl<F: Front> SourceStream<F> {
         let recovery = self.recovery.get_or_insert_with(|| Recovery::new(self.now, &self.config));
         if recovery.awaits(kind) {
             return;
+        }
+        if self.doubt == Some(Doubt::Host) && self.now < self.suspicion_rest {
+            recovery.retry_at = self.suspicion_rest;
+            recovery.deadline = self.suspicion_rest.saturating_add(self.config.deadline());
+            return self.open(kind);
         }
         // The first question and the one that follows it go out at once, and after progress again.
         // Otherwise two answers that never meet would be asked for as fast as they come.
@@ -138,8 +152,15 @@ impl<F: Front> SourceStream<F> {
         }
     }
 
+    /// Whether history could tell what lies between a full state as of one event and another event.
+    pub(super) fn is_near(&self, as_of: Option<EventId>, goal: Option<EventId>) -> bool {
+        let number = |id: Option<EventId>| id.map_or(0, EventId::get);
+        number(goal).saturating_sub(number(as_of)) <= self.config.max_history()
+    }
+
     /// Nothing is missing.
     fn finish(&mut self) {
+        self.goal = None;
         if self.recovery.take().is_some() || !self.recovered {
             self.recovered = true;
             self.out.request = None;
@@ -162,6 +183,8 @@ impl<F: Front> SourceStream<F> {
         if only_orphans {
             self.doubt = None;
             self.rest_from_orphans();
+            // What waits behind them may be another gap, which nobody was asked about yet.
+            self.note_progress();
         }
         only_orphans
     }
@@ -177,8 +200,7 @@ impl<F: Front> SourceStream<F> {
         if self.now >= recovery.deadline {
             self.give_up();
         } else if self.now >= recovery.retry_at {
-            let asks_history = matches!(recovery.kind, RequestKind::History { .. });
-            if asks_history && recovery.attempts >= self.config.history_attempts() {
+            if recovery.asks_history() && recovery.attempts >= self.config.history_attempts() {
                 self.doubt = Some(Doubt::NoHistory);
                 self.open(RequestKind::FullState);
             }
@@ -195,6 +217,7 @@ impl<F: Front> SourceStream<F> {
         self.stats.covered += self.queue.clear();
         self.doubt = Some(Doubt::Failed);
         self.recovery = None;
+        self.goal = None;
         self.front.reset();
         self.out.request = None;
         self.out.clear_member();

@@ -41,8 +41,12 @@ pub struct SourceStream<F: Front> {
     pub(super) recovery: Option<Recovery>,
     /// Whether the stream was ever live.
     pub(super) recovered: bool,
+    /// Where the gap ends for which a full state is asked because it is too long for history.
+    pub(super) goal: Option<EventId>,
     /// Until when orphans are only counted.
     pub(super) orphans_rest: Instant,
+    /// Until when a suspicion of the host waits before the full state is asked.
+    pub(super) suspicion_rest: Instant,
     /// Whether the source has shown that it has only its latest events to tell.
     pub(super) only_latest: bool,
     pub(super) next_request: RequestId,
@@ -71,7 +75,9 @@ impl<F: Front> SourceStream<F> {
             queue: Queue::new(config.max_queued_events() as usize, config.max_queued_bytes()),
             recovery: None,
             recovered: false,
+            goal: None,
             orphans_rest: Instant::ZERO,
+            suspicion_rest: Instant::ZERO,
             only_latest: false,
             next_request: RequestId::new(0),
             out: Outbox::new(member, config.max_notices()),
@@ -181,6 +187,10 @@ impl<F: Front> SourceStream<F> {
 
     /// The host no longer trusts what the pool holds of this member, for instance because the
     /// pool reported an error for one of its commands: asks for the full state.
+    ///
+    /// When that was asked for the same reason and came less than the longest back-off ago, it is asked
+    /// once that has passed: a pool without memory for the member makes the host suspicious of every
+    /// state.
     pub fn handle_suspect(&mut self, now: Instant) -> Handled {
         self.now = self.now.latest(now);
         self.raise(Doubt::Host);
@@ -355,6 +365,7 @@ impl<F: Front> SourceStream<F> {
         self.applied = None;
         self.newest = None;
         self.recovery = None;
+        self.goal = None;
         self.out.request = None;
         self.orphans_rest = Instant::ZERO;
         self.only_latest = false;
@@ -374,7 +385,9 @@ impl<F: Front> SourceStream<F> {
         let orphans = self.front.apply(event, &mut changes);
         self.applied = Some(id);
         self.stats.applied += 1;
-        self.note_progress();
+        if self.recovery.as_ref().is_some_and(Recovery::asks_history) {
+            self.note_progress();
+        }
         let member = self.member;
         let mut waiting = 0;
         for change in changes {

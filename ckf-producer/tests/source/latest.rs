@@ -117,6 +117,29 @@ fn orphans_whose_parents_nobody_tells_cost_nothing() {
     world.assert_owns(0..100);
 }
 
+/// Nobody tells of the parents, and behind the orphans there is a gap: that is asked about once the
+/// orphans are given up, with all the patience of a first question.
+#[test]
+fn a_gap_behind_orphans_costs_nothing_either() {
+    let config = SourceConfig::new(1).with_deadline(Millis::new(5000)).unwrap();
+    let mut world = orphaned(config);
+    world.event(1, 13, plain([13]));
+    let request = loop {
+        match world.stream.poll_request() {
+            Some(request) if request.kind != RequestKind::FullState => break request,
+            _ => world.sleep(),
+        }
+    };
+    assert_eq!((request.kind, request.attempt, world.now), (history(11, 12), 1, 5000));
+    world.sleep();
+    assert!(world.now < 6000, "it is asked again before it is given up");
+    (11..13).for_each(|number| {
+        world.event(1, number, plain([number]));
+    });
+    live(&world);
+    world.assert_owns(0..14);
+}
+
 #[test]
 fn orphans_give_up_nothing_for_the_limit_of_the_pool() {
     let rule = ReadyRule::new(100, Millis::new(1000)).unwrap();

@@ -246,3 +246,81 @@ fn a_first_event_does_not_clear_the_doubt_of_the_host() {
     world.full_state(request.id, 1, None::<u64>, vec![]);
     world.assert_owns([1]);
 }
+
+/// An event of a number that never was, far ahead of all, between live ones: the source answers every
+/// question at once, and each answer is newer than the one before.
+#[test]
+fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
+    for far in [1 << 63, u64::MAX, 1 << 40] {
+        for is_heartbeat in [false, true] {
+            let mut world = World::direct(config());
+            world.event(1, 0, store([0]));
+            if is_heartbeat {
+                world.heartbeat(1, far);
+            } else {
+                world.event(1, far, store([7777]));
+            }
+            let (mut asked, mut last) = (0, 0);
+            while world.stream.state() != StreamState::Live {
+                assert!(world.now < 20_000, "it never recovers");
+                last += 1;
+                world.event(1, last, store([last]));
+                for _ in 0..100 {
+                    let Some(request) = world.stream.poll_request() else { break };
+                    assert_eq!(request.kind, RequestKind::FullState);
+                    asked += 1;
+                    world.full_state(request.id, 1, last, store(0..=last));
+                    // Always a little behind.
+                    last += 1;
+                    world.event(1, last, store([last]));
+                }
+                world.now += 50;
+                world.stream.handle_timeout(at(world.now));
+                world.drain();
+            }
+            assert!(asked < 40, "{asked} full states");
+            assert_eq!(world.stream.stats().failures, 1);
+            last += 1;
+            assert_eq!(world.event(1, last, store([last])), Handled::Applied);
+            world.assert_owns(0..=last);
+        }
+    }
+}
+
+/// A pool that refuses what the member's full state holds makes the host suspicious of it at once.
+#[test]
+fn suspicions_of_every_answer_are_asked_about_at_the_pace_of_the_longest_back_off() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([1]));
+    let (mut asked, mut number) = (Vec::new(), 0);
+    while world.now < 10_000 {
+        world.stream.handle_suspect(at(world.now));
+        while let Some(request) = world.stream.poll_request() {
+            asked.push(world.now);
+            assert!(asked.len() < 20, "{asked:?}");
+            world.full_state(request.id, 1, number, store([1]));
+            world.stream.handle_suspect(at(world.now));
+        }
+        world.now += 100;
+        number += 1;
+        world.event(1, number, store([1]));
+        world.stream.handle_timeout(at(world.now));
+    }
+    assert_eq!(asked[0], 0, "the first one is asked about at once");
+    assert!(asked.windows(2).all(|pair| (1000..=1100).contains(&(pair[1] - pair[0]))), "{asked:?}");
+    assert_eq!(world.stream.stats().failures, 0, "waiting is no failure");
+    // Trust is back.
+    let request = loop {
+        world.sleep();
+        if let Some(request) = world.stream.poll_request() {
+            break request;
+        }
+    };
+    world.full_state(request.id, 1, number, store([1, 2]));
+    world.assert_owns([1, 2]);
+    assert_eq!(world.stream.state(), StreamState::Live);
+    // A new life has nothing to do with it.
+    world.stream.handle_suspect(at(world.now));
+    world.event(2, 7, store([7]));
+    assert_eq!(world.request().generation, generation(2));
+}
