@@ -45,6 +45,19 @@ pub enum Command {
     Flush,
 }
 
+impl Command {
+    /// Whose blocks it changes, when that is one member: who is suspect when the command fails.
+    pub const fn member(&self) -> Option<Member> {
+        match self {
+            Self::Store { member, .. }
+            | Self::Remove { member, .. }
+            | Self::ClearMember { member }
+            | Self::ReplaceMember { member, .. } => Some(*member),
+            Self::RemoveWorker { .. } | Self::Flush => None,
+        }
+    }
+}
+
 impl Pool {
     /// Applies a command given as a value.
     pub fn apply(&mut self, command: &Command) -> Outcome {

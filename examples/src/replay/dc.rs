@@ -4,7 +4,7 @@ use ckf_core::{AllocationError, Format};
 use ckf_producer::source::{
     Direct, PoolSources, PoolSourcesConfig, ReadyRule, SourceConfig, SourceRequest, StreamState,
 };
-use ckf_producer::{Command, HashSeeds, Member, PoolConfig, Producer, PublishConfig, SubscriberId};
+use ckf_producer::{HashSeeds, Member, PoolConfig, Producer, PublishConfig, SubscriberId};
 use ckf_protocol::{DcId, Incarnation, Instant, Kind, Millis, PoolId};
 
 use super::cache::{LruCache, Served};
@@ -293,7 +293,7 @@ impl Dc {
             self.counts.commands += 1;
             self.unpublished += 1;
             if self.producer.apply(&command).error.is_some()
-                && let Some(member) = member_of(&command)
+                && let Some(member) = command.member()
             {
                 self.sources.handle_suspect(member, at);
             }
@@ -323,17 +323,6 @@ impl Dc {
         let (member, generation) = (worker.member(), worker.generation());
         let announced = self.sources.announce(member, generation, Instant::from_millis(now));
         announced.expect("there are fewer workers than stage 1 takes");
-    }
-}
-
-/// Whom a command is about, when it is one member.
-fn member_of(command: &Command) -> Option<Member> {
-    match command {
-        Command::Store { member, .. }
-        | Command::Remove { member, .. }
-        | Command::ReplaceMember { member, .. }
-        | Command::ClearMember { member } => Some(*member),
-        _ => None,
     }
 }
 

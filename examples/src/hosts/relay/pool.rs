@@ -268,7 +268,7 @@ impl PoolTask {
             let outcome = self.producer.apply(&command);
             if let Some(error) = outcome.error {
                 self.failed(error);
-                if let Some(member) = member_of(&command) {
+                if let Some(member) = command.member() {
                     self.sources.handle_suspect(member, now);
                 }
             }
@@ -395,16 +395,5 @@ impl PoolTask {
             readiness: self.sources.readiness(),
             members: members.collect(),
         }
-    }
-}
-
-fn member_of(command: &ckf_producer::Command) -> Option<Member> {
-    use ckf_producer::Command::*;
-    match command {
-        Store { member, .. }
-        | Remove { member, .. }
-        | ClearMember { member }
-        | ReplaceMember { member, .. } => Some(*member),
-        _ => None,
     }
 }
