@@ -14,24 +14,28 @@ use ckf_protocol::{ConsumerId, DcId, Epoch, Header, Instant, Limits, peek_header
 struct Link(TcpStream, Vec<u8>, Vec<u8>);
 
 impl Link {
-    /// Writes what can be written; whether there is room for another frame.
-    fn flush(&mut self) -> io::Result<bool> {
+    /// Writes what can be written; room for another frame once nothing is left of it.
+    fn room(&mut self) -> io::Result<Option<&mut Vec<u8>>> {
         let written = or_later(self.0.write(&self.2))?;
         self.2.drain(..written);
-        Ok(self.2.is_empty())
+        Ok(self.2.is_empty().then_some(&mut self.2))
     }
 
-    /// The next whole frame that has arrived.
+    /// The next whole frame that has arrived; what comes after it waits in the socket.
     fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let mut buffer = [0; 4096];
-        let len = or_later(self.0.read(&mut buffer))?;
-        self.1.extend(&buffer[..len]);
-        if self.1.len() < Header::LEN {
-            return Ok(None);
+        while let missing @ 1.. = self.wanted()? - self.1.len() {
+            let read = (&self.0).take(missing as u64).read_to_end(&mut self.1);
+            if or_later(read)? < missing {
+                return Ok(None);
+            }
         }
-        let header = peek_header(&self.1, &Limits::default()).map_err(io::Error::other)?;
-        let len = header.frame_len();
-        Ok((self.1.len() >= len).then(|| self.1.drain(..len).collect()))
+        Ok(Some(std::mem::take(&mut self.1)))
+    }
+
+    fn wanted(&self) -> io::Result<usize> {
+        let header =
+            (self.1.len() >= Header::LEN).then(|| peek_header(&self.1, &Limits::default()));
+        header.map_or(Ok(Header::LEN), |header| Ok(header.map_err(io::Error::other)?.frame_len()))
     }
 }
 
@@ -57,15 +61,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         pool.publish(now)?;
         pool.handle_timeout(now);
         lane.handle_timeout(now);
-        if above.flush()?
-            && let Some(frame) = pool.poll_frame(LINK, now)
-        {
-            frame.write_to(&mut above.2);
+        if let Some(out) = above.room()? {
+            pool.poll_frame(LINK, now).iter().for_each(|frame| frame.write_to(out));
         }
-        if below.flush()?
-            && let Some(frame) = lane.poll_transmit()
-        {
-            below.2.extend(frame);
+        if let Some(out) = below.room()? {
+            out.extend(lane.poll_transmit().into_iter().flatten());
         }
         let _ = above.frame()?.map(|frame| pool.handle_frame(LINK, &frame, now));
         match below.frame()? {

@@ -63,16 +63,17 @@ fn serve(mut pool: Producer, from: &Receiver<Frame>, to: &SyncSender<Frame>, clo
     }
 }
 
-/// A lane's thread. A real one connects again, and calls `handle_disconnected` in between.
+/// A lane's thread. It never waits to send, or both sides might; what is lost is asked again.
 fn follow(mut lane: LaneSession, from: &Receiver<Frame>, to: &SyncSender<Frame>, clock: Stopwatch) {
     loop {
+        lane.handle_timeout(now(clock));
         while let Some(frame) = lane.poll_transmit() {
-            let Ok(()) = to.send(frame) else { return };
+            drop(to.try_send(frame));
         }
         match from.recv_timeout(pause(lane.poll_timeout().map(|(at, _)| at), clock)) {
             Ok(frame) => drop(lane.handle_frame(&frame, now(clock))),
-            Err(RecvTimeoutError::Timeout) => lane.handle_timeout(now(clock)),
-            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return, // Real ones connect again.
         }
     }
 }

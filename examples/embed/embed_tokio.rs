@@ -55,15 +55,16 @@ async fn serve(mut pool: Producer, mut from: Receiver<Frame>, to: Sender<Frame>,
     }
 }
 
-/// A lane's task. A real one connects again, and calls `handle_disconnected` in between.
+/// A lane's task. It never waits to send, or both sides might; what is lost is asked again.
 async fn follow(mut lane: LaneSession, mut from: Receiver<Frame>, to: Sender<Frame>, clock: Clock) {
     loop {
         while let Some(frame) = lane.poll_transmit() {
-            let Ok(()) = to.send(frame).await else { return };
+            drop(to.try_send(frame));
         }
         tokio::select! {
             frame = from.recv() => match frame {
                 Some(frame) => drop(lane.handle_frame(&frame, clock.now())),
+                // A real host calls `handle_disconnected`, and connects again.
                 None => return,
             },
             () = clock.sleep_until(lane.poll_timeout().map(|(at, _)| at)) => {

@@ -1,6 +1,7 @@
 //! The short programs run and say what they are there to show.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -68,4 +69,19 @@ fn threads_settle_on_the_whole_prefix() {
         !text.contains("writer    0 batches") && !text.contains("readers   0 lookups"),
         "{text}"
     );
+}
+
+/// Cargo builds examples with all tests of a package, but not for one of them alone.
+#[test]
+fn hosts_to_embed_find_all_blocks() {
+    let programs = Path::new(env!("CARGO_BIN_EXE_quickstart")).with_file_name("examples");
+    for name in ["embed_threads", "embed_loop"] {
+        let program = programs.join(name).with_extension(std::env::consts::EXE_EXTENSION);
+        if !program.exists() {
+            println!("skipped: {name} is not built; `cargo test -p ckf-examples` builds it");
+            continue;
+        }
+        let text = stdout(&run(program.to_str().expect("a printable path"), &[]));
+        assert!(text.contains("all 40 blocks found"), "{text}");
+    }
 }
