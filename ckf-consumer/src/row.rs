@@ -65,7 +65,8 @@ impl Rows {
     /// Lines of all rows, and of one, at least 1.
     fn shape(buckets: u32, lanes: u32) -> (usize, usize) {
         let width = lanes.next_power_of_two() as usize;
-        ((buckets as usize * width).div_ceil(LINE_WORDS), width.div_ceil(LINE_WORDS))
+        let words = (buckets as usize).saturating_mul(width);
+        (words.div_ceil(LINE_WORDS), width.div_ceil(LINE_WORDS))
     }
 
     fn of(memory: Memory, buckets: u32, lanes: u32) -> Self {
