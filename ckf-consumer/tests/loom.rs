@@ -5,7 +5,7 @@
 
 use std::sync::Mutex;
 
-use ckf_consumer::{Consumer, ConsumerConfig, LaneWriter, QueryHandle};
+use ckf_consumer::{Consumer, ConsumerConfig, LaneWriter, QueryHandle, SearchMode};
 use ckf_core::{BlockHash, BucketImage, Format};
 use ckf_protocol::{
     DcId, IdentityHalf, IdentitySource, IndexerDomainId, Instant, Lane, Manifest, Sequence,
@@ -118,6 +118,48 @@ fn no_answer_names_one_pool_with_the_words_of_another() {
         let _writer = reuse.join().expect("no panic");
         let matches = query.find_prefix_walk(&[b]);
         assert_eq!((matches.dc(lane(0)), matches.depth(lane(0))), (Some(NEW), Some(1)));
+    });
+}
+
+/// A lane of which one tenant held `a`, and the next one, which moves in meanwhile, holds `b`.
+fn moving_in(writer: LaneWriter, [a, b]: [BlockHash; 2]) -> thread::JoinHandle<LaneWriter> {
+    let mut writer = writer;
+    install(&mut writer, OLD, &[a], 1);
+    thread::spawn(move || {
+        install(&mut writer, NEW, &[b], 1);
+        writer
+    })
+}
+
+#[test]
+fn no_answer_of_a_batch_names_one_pool_with_the_words_of_another() {
+    loom::model(|| {
+        let (query, [writer, _other]) = consumer();
+        let blocks = blocks();
+        let reuse = moving_in(writer, blocks);
+        let mut answers = Vec::new();
+        let query = query.with_mode(SearchMode::JUMP);
+        query.find_prefix_batch(&[&blocks[..1]], &mut answers);
+        match (answers[0].dc(lane(0)), answers[0].depth(lane(0))) {
+            (None, None) | (Some(OLD), Some(1)) | (Some(NEW), Some(0)) => {}
+            other => panic!("{other:?}"),
+        }
+        let _writer = reuse.join().expect("no panic");
+    });
+}
+
+/// Who finds a block of the next tenant saw that tenant's lane published.
+#[test]
+fn a_block_is_not_found_in_a_lane_whose_installation_is_under_way() {
+    loom::model(|| {
+        let (query, [writer, _other]) = consumer();
+        let blocks = blocks();
+        let reuse = moving_in(writer, blocks);
+        if query.contains(blocks[1]).contains(lane(0)) {
+            assert_eq!(query.freshness(lane(0)).map(|freshness| freshness.dc), Some(NEW));
+        }
+        let _writer = reuse.join().expect("no panic");
+        assert!(query.contains(blocks[1]).contains(lane(0)));
     });
 }
 
