@@ -197,6 +197,26 @@ proptest! {
         }
     }
 
+    /// Windows that begin in an earlier run of rolled blocks, lanes that hold the last block, holes.
+    #[test]
+    fn a_jump_from_local_hashes_keeps_its_promises(
+        lanes in prop::collection::vec(holding(), 1..=20),
+        len in prop_oneof![0..30usize, 100..150usize, 240..270usize, 0..1_000usize],
+        window in prop_oneof![1..12u32, 100..300u32, Just(u32::MAX)],
+    ) {
+        let locals: Vec<_> = (0..len as u64).map(|i| LocalHash::new(hash(i).get())).collect();
+        let prefix: Vec<_> = sequence::roll_all(None, locals.iter().copied()).collect();
+        let format = format_for(len);
+        let words = (0..).zip(&lanes).map(|(seed, holding)| words(format, holding.of(&prefix, seed)));
+        let words: Vec<_> = words.collect();
+        for backend in backends() {
+            let known = Known::new(format, words.clone(), backend);
+            for (lane, _, depth) in known.jump(window).find_prefix_local(&locals).iter() {
+                known.check_jump(lane.to_usize(), &prefix, window, depth);
+            }
+        }
+    }
+
     #[test]
     fn local_hashes_are_rolled_to_the_same_answer(
         lanes in prop::collection::vec((0.0..1.2f64).prop_map(|share| share.min(1.0)), 1..=40),

@@ -58,7 +58,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             self.open::<8, 8, 4>(prefix, lanes, depths);
         }
         if self.window > 1 {
-            self.verify(prefix, lanes, 0, depths);
+            self.verify(prefix, lanes, depths);
         }
     }
 
@@ -160,34 +160,41 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         self.ground.rows.holders(self.ground.scan, spot, lanes) & lanes
     }
 
-    /// Looks at the window before the depth of each of `lanes`; a lane that misses a position
-    /// there is walked. `offset` is the number of blocks before `prefix`.
-    pub(super) fn verify(
+    /// Looks at the window before the depth of each of `lanes`; those that miss a position there are
+    /// walked.
+    pub(super) fn verify(&self, prefix: &[BlockHash], lanes: u64, depths: &mut Depths) {
+        let missed = self.unverified(prefix, 0, lanes, depths);
+        if missed != 0 {
+            walk(self.ground, prefix.iter().copied(), missed, 0, depths);
+        }
+    }
+
+    /// Of `lanes`, those that miss a position within the window before their depth, as far as it lies
+    /// in `run`, before which there are `offset` blocks.
+    pub(super) fn unverified(
         &self,
-        prefix: &[BlockHash],
-        lanes: u64,
+        run: &[BlockHash],
         offset: u32,
-        depths: &mut Depths,
-    ) {
+        lanes: u64,
+        depths: &Depths,
+    ) -> u64 {
         let Ground { rows, addresser, .. } = self.ground;
-        // The position right before the depth was looked at already.
+        let within_run = |position: u32| (position.saturating_sub(offset) as usize).min(run.len());
         let window = |depth: u32| {
-            let end = (depth - offset).saturating_sub(1) as usize;
-            end.saturating_sub(self.window as usize - 1)..end
+            // The position right before the depth was looked at already.
+            let start = within_run(depth.saturating_sub(self.window));
+            &run[start..within_run(depth.saturating_sub(1)).max(start)]
         };
         for lane in lanes_of(lanes) {
-            for &hash in &prefix[window(depths[lane])] {
+            for &hash in window(depths[lane]) {
                 rows.fetch_lane(&addresser.address(hash), lane);
             }
         }
-        for lane in lanes_of(lanes) {
-            let missed = window(depths[lane])
-                .find(|&at| !rows.holds(&Spot::of(&addresser.address(prefix[at])), lane));
-            if let Some(missed) = missed {
-                depths[lane] = offset;
-                walk(self.ground, prefix[..missed].iter().copied(), 1 << lane, offset, depths);
-            }
-        }
+        let missing = |&lane: &usize| {
+            let mut window = window(depths[lane]).iter();
+            window.any(|&hash| !rows.holds(&Spot::of(&addresser.address(hash)), lane))
+        };
+        lanes_of(lanes).filter(missing).fold(0, |lanes, lane| lanes | 1 << lane)
     }
 
     /// The distance between the looks of an opening, and how many there are between the first one,

@@ -54,7 +54,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         self.close(&along, &mut gaps, waiting, depths);
         if self.window > 1 {
             for (prefix, depths) in prefixes.iter().zip(depths) {
-                self.verify(prefix, lanes, 0, depths);
+                self.verify(prefix, lanes, depths);
             }
         }
     }

@@ -5,11 +5,12 @@
 //! as they are rolled, and each is taken some blocks later, when its rows are near; the gap of a
 //! lane that is missed is asked for at once. What is left to wait for at the end is little.
 
-use ckf_core::{Addresser, BlockHash, LocalHash, sequence::roll};
+use ckf_core::sequence::{roll, roll_all};
+use ckf_core::{Addresser, BlockHash, LocalHash};
 
 use super::gaps::{Along, Gaps};
 use super::jump::Jump;
-use super::{Depths, lanes_of};
+use super::{Depths, lanes_of, walk};
 use crate::lanes::Scan;
 use crate::row::Spot;
 
@@ -41,12 +42,20 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     /// the prompt.
     #[inline(always)]
     pub(crate) fn search_local(&self, locals: &[LocalHash], lanes: u64, depths: &mut Depths) {
+        self.look_along(locals, lanes, depths);
+        if self.window > 1 {
+            self.verify_local(locals, lanes, depths);
+        }
+    }
+
+    /// The search before anything is verified.
+    #[inline(always)]
+    fn look_along(&self, locals: &[LocalHash], lanes: u64, depths: &mut Depths) {
         let mut hashes = [BlockHash::new(0); RUN + 1];
         let mut looks = [(0, Spot::default()); LAG];
         let mut gaps = Gaps::<8, 8>::NONE;
         let (mut alive, mut base, mut parent) = (lanes, 0, None);
         for blocks in locals.chunks(RUN) {
-            let entered = alive;
             let mut at = Progress { alive, asked: 0, taken: 0, before: 0, waiting: 0 };
             let mut rolled = 0;
             for blocks in blocks.chunks(STRIDE) {
@@ -78,9 +87,6 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             }
             self.close(&along, &mut gaps, at.waiting, core::array::from_mut(depths));
             alive = at.alive;
-            if self.window > 1 {
-                self.verify(&hashes[1..=rolled], entered & !alive, base, depths);
-            }
             if alive == 0 {
                 return;
             }
@@ -89,6 +95,26 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             for lane in lanes_of(alive) {
                 depths[lane] = base;
             }
+        }
+    }
+
+    /// [`verify`](Jump::verify). Windows may begin before the last run, so what they hold is rolled
+    /// once more.
+    fn verify_local(&self, locals: &[LocalHash], lanes: u64, depths: &mut Depths) {
+        let deepest = lanes_of(lanes).map(|lane| depths[lane]).max().unwrap_or(0);
+        let mut hashes = [BlockHash::new(0); RUN];
+        let (mut missed, mut offset, mut parent) = (0, 0, None);
+        for blocks in locals[..deepest as usize].chunks(RUN) {
+            let run = &mut hashes[..blocks.len()];
+            for (hash, &local) in run.iter_mut().zip(blocks) {
+                *hash = roll(parent, local);
+                parent = Some(*hash);
+            }
+            missed |= self.unverified(run, offset, lanes & !missed, depths);
+            offset += blocks.len() as u32;
+        }
+        if missed != 0 {
+            walk(self.ground, roll_all(None, locals.iter().copied()), missed, 0, depths);
         }
     }
 
