@@ -20,7 +20,7 @@ const FEW: usize = 256;
 /// Which buckets have moved on since they were published last.
 ///
 /// All memory is taken at once, so that marking cannot fail: a removal never needs an allocation.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Dirty {
     format: Format,
     marks: Marks,
@@ -28,6 +28,15 @@ pub(crate) struct Dirty {
     /// Walking the tree of marks costs more than all else that is done with a bucket, so it is
     /// done once a batch.
     listed: Vec<BucketIndex>,
+}
+
+impl Clone for Dirty {
+    /// With room for a list of all buckets, as the budget has it.
+    fn clone(&self) -> Self {
+        let mut listed = Vec::with_capacity(self.listed.capacity());
+        listed.extend_from_slice(&self.listed);
+        Self { format: self.format, marks: self.marks.clone(), listed }
+    }
 }
 
 impl Dirty {

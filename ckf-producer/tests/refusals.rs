@@ -128,6 +128,25 @@ fn a_refused_growth_changes_nothing() {
     assert!(refused > 50, "only {refused} refusals were met");
 }
 
+/// A copy of a pool gives back what it takes, and goes on to take what it needs.
+#[test]
+fn a_cloned_pool_keeps_its_books() {
+    let format = |count| Format::any_count(count, 3).unwrap();
+    let config = PoolConfig::new(format(10_000), HashSeeds::new([1, 2, 3, 4]));
+    let mut pool = Pool::new(config).unwrap().clone();
+    let member = Member::new(1, 0);
+    // More dirty buckets than half of them: a list that grows by doubling takes more than all need.
+    pool.store(member, &hashes(0..9_000));
+    let before = pool.stats().bytes.total();
+    assert!(pool.seal().unwrap().is_some());
+    assert_eq!(pool.stats().bytes.total(), before, "a batch takes no memory");
+    pool.grow(format(2)).unwrap();
+    pool.clear_member(member);
+    assert_eq!(pool.store(member, &hashes(0..100)).error, None);
+    pool.grow(format(10_000)).unwrap();
+    assert_eq!((pool.store(member, &hashes(0..9_000)).error, pool.check()), (None, Ok(())));
+}
+
 /// A pool whose first memory is refused does not come to be.
 #[test]
 fn a_refused_pool_is_an_error() {
