@@ -181,7 +181,7 @@ impl<B: Buckets> Table<B> {
     ///
     /// # Errors
     /// [`Full`] when the bounded search finds no room; then nothing has changed, and the same
-    /// insertion is refused again until something is removed.
+    /// insertion is refused again until the table changes.
     #[inline]
     pub fn insert(
         &mut self,

@@ -16,7 +16,8 @@ pub enum PoolEvent {
         per_mille: u16,
         /// Distinct blocks owned, omitted ones included.
         blocks: u64,
-        /// Buckets at which these blocks would fill the filter to 60 %.
+        /// Buckets at which these blocks would fill the filter to 60 %. A filter of power-of-two
+        /// indexing takes the next power of two.
         suggested_buckets: u32,
     },
     /// The pool's exact state is suspect: it takes no commands and publishes nothing until the

@@ -161,7 +161,7 @@ impl Pool {
     /// All ranks of the worker own nothing any more. Needs no memory. Cost: by their own blocks.
     pub fn remove_worker(&mut self, worker: WorkerId) -> Outcome {
         self.command(0, |pool, outcome| {
-            while let Some(member) = pool.ownership.first_of(worker) {
+            while let Some(member) = pool.ownership.last_of(worker) {
                 pool.clear(member, outcome);
             }
         })

@@ -125,10 +125,10 @@ impl Ownership {
         self.find(member).map_or(0, |at| self.blocks(at).len())
     }
 
-    /// The first member of a worker that owns anything.
-    pub(crate) fn first_of(&self, worker: WorkerId) -> Option<Member> {
-        let at = self.index.partition_point(|(member, _)| member.worker < worker);
-        let member = self.index.get(at)?.0;
+    /// The last member of a worker that owns anything: the one that leaves the index most easily.
+    pub(crate) fn last_of(&self, worker: WorkerId) -> Option<Member> {
+        let end = self.index.partition_point(|(member, _)| member.worker <= worker);
+        let member = self.index[..end].last()?.0;
         (member.worker == worker).then_some(member)
     }
 

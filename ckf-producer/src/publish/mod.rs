@@ -51,6 +51,8 @@ pub(crate) struct Publisher {
     links: BTreeMap<SubscriberId, Link>,
     /// Links with a lease.
     leased: usize,
+    /// Of these, those whose snapshot is not complete.
+    snapshots: usize,
     chunks: Chunks,
     /// Why no lease is granted any more.
     closed: Option<RejectReason>,
@@ -74,6 +76,7 @@ impl Publisher {
             minted: 0,
             links: BTreeMap::new(),
             leased: 0,
+            snapshots: 0,
             chunks: Chunks::default(),
             closed: None,
             events: VecDeque::new(),
@@ -97,9 +100,8 @@ impl Publisher {
 
     pub(crate) fn stats(&self) -> PublishStats {
         let mut stats = self.stats;
+        (stats.subscribers, stats.snapshots_running) = (self.leased as u64, self.snapshots as u64);
         for (_, lease) in self.leases() {
-            stats.subscribers += 1;
-            stats.snapshots_running += u64::from(matches!(lease.stage, Stage::Snapshot { .. }));
             stats.outbox_messages_most = stats.outbox_messages_most.max(lease.outbox.len() as u64);
             stats.outbox_bytes_most = stats.outbox_bytes_most.max(lease.outbox.bytes());
         }
@@ -237,6 +239,7 @@ impl Publisher {
         link.write(begin.to_frame());
         link.lease = Some(Lease { terms, stage, outbox, owes_drain: false });
         self.leased += 1;
+        self.snapshots += 1;
         self.stats.granted += 1;
         self.tell(ProducerEvent::Subscribed { subscriber, terms });
         terms
@@ -306,7 +309,8 @@ impl Publisher {
 
     /// A subscriber reads no snapshot any more. Without another one, chunks are of no use.
     fn end_snapshot(&mut self) {
-        if !self.leases().any(|(_, lease)| matches!(lease.stage, Stage::Snapshot { .. })) {
+        self.snapshots -= 1;
+        if self.snapshots == 0 {
             self.chunks.clear();
         }
     }
