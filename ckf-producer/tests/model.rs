@@ -74,6 +74,10 @@ struct Model {
     pool: Pool,
     owned: Owned,
     published: Vec<u64>,
+    /// Blocks re-admitted so far, by what commands said.
+    readmitted: u64,
+    /// Kicks and refused insertions counted last: growth goes on counting.
+    counted: (u64, u64),
 }
 
 impl Model {
@@ -82,7 +86,7 @@ impl Model {
         let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4])).with_readmissions(5);
         let pool = Pool::new(config).unwrap();
         let published = vec![0; pool.words().len()];
-        Self { pool, owned: Owned::new(), published }
+        Self { pool, owned: Owned::new(), published, readmitted: 0, counted: (0, 0) }
     }
 
     fn owners(&self, block: BlockHash) -> u32 {
@@ -149,6 +153,7 @@ impl Model {
         assert_eq!(outcome.error.is_some(), outcome.failed > 0);
         assert!(matches!(outcome.error, None | Some(CommandError::Allocation(_))), "{outcome:?}");
         assert!(outcome.readmitted <= 5);
+        self.readmitted += outcome.readmitted;
     }
 
     /// Enters the blocks that the pool took; those that it refused stay out.
@@ -227,6 +232,10 @@ impl Model {
     fn verify(&mut self) {
         self.owned.retain(|_, blocks| !blocks.is_empty());
         let stats = self.pool.stats();
+        assert_eq!(stats.readmitted, self.readmitted);
+        let counted = (stats.kicks, stats.refused_insertions);
+        assert!(counted.0 >= self.counted.0 && counted.1 >= self.counted.1);
+        self.counted = counted;
         assert_eq!(stats.members as usize, self.owned.len());
         assert_eq!(stats.edges as usize, self.owned.values().map(BTreeSet::len).sum::<usize>());
         for (&member, blocks) in &self.owned {
@@ -297,13 +306,14 @@ proptest! {
             if let Op::Store(member, blocks) = op {
                 let outcome = model.pool.store(*member, blocks);
                 prop_assert_eq!(outcome.failed, 0);
+                model.readmitted += outcome.readmitted;
                 model.owned.entry(*member).or_default().extend(blocks);
             }
         }
         model.verify();
         // And once everything is removed, nothing is left of it.
         for worker in 0..3 {
-            model.pool.remove_worker(WorkerId::new(worker));
+            model.readmitted += model.pool.remove_worker(WorkerId::new(worker)).readmitted;
         }
         model.owned.clear();
         model.seal();

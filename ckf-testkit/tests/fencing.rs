@@ -71,6 +71,8 @@ fn a_fenced_pool_refuses_everything_and_says_so_once() {
         let member = MEMBERS[0];
         assert_eq!(pool.store(member, &blocks), refused(3));
         assert_eq!(pool.store(Member::new(99, 0), &blocks), refused(3));
+        // Also what takes the short way: one block that nobody owns.
+        assert_eq!(pool.store(member, &hashes([900])), refused(1));
         assert_eq!(pool.remove(member, &blocks), refused(3));
         assert_eq!(pool.clear_member(member), refused(0));
         assert_eq!(pool.remove_worker(WorkerId::new(1)), refused(0));

@@ -117,6 +117,18 @@ fn orphans_whose_parents_nobody_tells_cost_nothing() {
     world.assert_owns(0..100);
 }
 
+/// Orphans of a new life are asked about, however young the full state of the old one is.
+#[test]
+fn orphans_of_a_new_life_do_not_wait_for_the_old_one() {
+    let mut world = orphaned(SourceConfig::new(1));
+    let request = world.request();
+    world.full_state(request.id, 1, 10, plain(0..11));
+    world.event(1, 11, Told(store([11]), 1));
+    assert_eq!((world.stream.state(), world.stream.poll_request()), (StreamState::Live, None));
+    world.event(2, 0, Told(store([0]), 1));
+    assert_eq!(world.request().generation, generation(2));
+}
+
 /// Nobody tells of the parents, and behind the orphans there is a gap: that is asked about once the
 /// orphans are given up, with all the patience of a first question.
 #[test]

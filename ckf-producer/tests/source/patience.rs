@@ -269,10 +269,10 @@ fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
                     let Some(request) = world.stream.poll_request() else { break };
                     assert_eq!(request.kind, RequestKind::FullState);
                     asked += 1;
-                    world.full_state(request.id, 1, last, store(0..=last));
-                    // Always a little behind.
+                    // Always a little behind what waits.
                     last += 1;
                     world.event(1, last, store([last]));
+                    world.full_state(request.id, 1, last - 1, store(0..last));
                 }
                 world.now += 50;
                 world.stream.handle_timeout(at(world.now));
@@ -285,6 +285,28 @@ fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
             world.assert_owns(0..=last);
         }
     }
+}
+
+/// A heartbeat from before the first event, come late, does not make what is missing known.
+#[test]
+fn that_nothing_was_published_is_not_believed_once_something_was() {
+    let mut world = World::direct(config());
+    world.event(1, 5, store([5]));
+    world.heartbeat(1, None);
+    let doubt = Some(Doubt::FirstContact);
+    assert_eq!(world.stream.state(), StreamState::Recovering { doubt });
+}
+
+/// A source that breaks off in the middle of its history says that it has no more.
+#[test]
+fn history_that_ends_as_unavailable_is_not_asked_on() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([0]));
+    world.heartbeat(1, 9);
+    let request = world.request();
+    world.event(1, 1, store([1]));
+    world.unavailable(request.id);
+    assert_eq!(world.request().kind, RequestKind::FullState);
 }
 
 /// A pool that refuses what the member's full state holds makes the host suspicious of it at once.
