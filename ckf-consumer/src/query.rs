@@ -33,7 +33,7 @@ pub enum SearchMode {
     Jump {
         /// How many blocks right before the depth must all be found held, at least 1, which costs
         /// nothing. Each more costs about one look per lane. A lane that misses one of them is
-        /// walked, so that its answer is exact.
+        /// walked, so that its answer is exact. From local hashes, both roll once more.
         window: u32,
     },
 }

@@ -12,6 +12,9 @@ pub(crate) const LINE_WORDS: usize = 8;
 const SLOT_ONES: u64 = 0x0001_0001_0001_0001;
 
 /// One cache line of bucket words: the unit of the row scan, and of memory handed in by a host.
+///
+/// 64 bytes, aligned to 64, laid out as in C; all bytes are valid. So a host that maps memory of its
+/// own may take any part of it that is aligned like this, and that nothing else touches, for lines.
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Line(pub(crate) [AtomicU64; LINE_WORDS]);

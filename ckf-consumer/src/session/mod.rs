@@ -282,7 +282,8 @@ impl<S: LaneStore> LaneSession<S> {
 
     /// Gives the lane the pool of the consumer's domain in `dc`, and subscribes with `epoch` at
     /// once. Resubscriptions count epochs up from there. A former assignment ends as with
-    /// [`unassign`](Self::unassign).
+    /// [`unassign`](Self::unassign). A session does not know of other lanes: that no two of them have
+    /// one data center is up to the host.
     ///
     /// # Errors
     /// [`AssignError::StaleEpoch`]; then nothing has changed.
