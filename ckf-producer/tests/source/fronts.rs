@@ -90,6 +90,17 @@ fn a_full_counter_refuses_new_blocks_and_says_so() {
     assert_eq!(apply(&mut counter, store([3])), store([3]));
 }
 
+/// What a full state tells comes after a reset, and counts from nothing.
+#[test]
+fn f06_a_reset_forgets_all_copies() {
+    let mut counter = CopyCounter::new(Direct, 5, SEEDS);
+    assert_eq!(apply(&mut counter, store([1, 1, 2])), store([1, 2]));
+    counter.reset();
+    assert_eq!(counter.blocks(), 0);
+    assert_eq!(apply(&mut counter, store([1])), store([1]));
+    assert_eq!(apply(&mut counter, remove([1, 2])), remove([1]));
+}
+
 #[test]
 fn chained_ids_pass_as_they_are_and_places_are_kept_apart() {
     let stored = |ids: &[i64], medium| {
