@@ -9,7 +9,7 @@ use ckf_protocol::{DcId, Instant, Lane, Sequence};
 use crate::LaneMask;
 use crate::lanes::{Backend, Operation, Scan};
 use crate::matches::Matches;
-use crate::row::{Spot, View};
+use crate::row::{Lines, Narrow, Shape, Spot, View, Wide, Width};
 use crate::search::{Depths, GROUP, Ground, Jump, walk};
 use crate::sync::Arc;
 use crate::table::Table;
@@ -223,31 +223,35 @@ impl QueryHandle {
         answer.ready = LaneMask::from_bits(self.table.confirm(captured));
     }
 
-    /// Runs an operation in the code for this table's width, addressing and backend.
+    /// Runs an operation in the code for this table's shape, addressing and backend. Tables that are
+    /// indexed as Dynamo's are share one code for all widths.
     #[inline]
     fn run<O: OnRows<T>, T>(&self, operation: O, lanes: u64, found: &mut T) {
-        match self.table.rows().width() {
-            1 => self.run_at::<O, T, 1>(operation, lanes, found),
-            2 => self.run_at::<O, T, 2>(operation, lanes, found),
-            4 => self.run_at::<O, T, 4>(operation, lanes, found),
-            8 => self.run_at::<O, T, 8>(operation, lanes, found),
-            16 => self.run_at::<O, T, 16>(operation, lanes, found),
-            32 => self.run_at::<O, T, 32>(operation, lanes, found),
-            _ => self.run_at::<O, T, 64>(operation, lanes, found),
+        let shift = self.table.rows().shift();
+        match (self.table.addressing(), shift) {
+            (Addressing::AnyCount(by), 0..=2) => {
+                self.run_at(Narrow(shift), by, operation, lanes, found)
+            }
+            (Addressing::AnyCount(by), 3) => self.run_at(Lines::<3>, by, operation, lanes, found),
+            (Addressing::AnyCount(by), 4) => self.run_at(Lines::<4>, by, operation, lanes, found),
+            (Addressing::AnyCount(by), _) => self.run_at(Wide(shift), by, operation, lanes, found),
+            (Addressing::PowerOfTwo(by), _) => {
+                self.run_at(Width(shift), by, operation, lanes, found)
+            }
         }
     }
 
     #[inline]
-    fn run_at<O: OnRows<T>, T, const W: usize>(&self, operation: O, lanes: u64, found: &mut T) {
-        let (rows, scan) = (self.table.rows().view::<W>(), self.table.scan());
-        match self.table.addressing() {
-            Addressing::AnyCount(addresser) => {
-                scan.enter(At { operation, lanes, found, rows, addresser });
-            }
-            Addressing::PowerOfTwo(addresser) => {
-                scan.enter(At { operation, lanes, found, rows, addresser });
-            }
-        }
+    fn run_at<T>(
+        &self,
+        shape: impl Shape,
+        addresser: impl Addresser,
+        operation: impl OnRows<T>,
+        lanes: u64,
+        found: &mut T,
+    ) {
+        let rows = self.table.rows().view(shape);
+        self.table.scan().enter(At { operation, lanes, found, rows, addresser });
     }
 }
 
@@ -260,24 +264,24 @@ fn clip<T>(prefix: &[T]) -> &[T] {
 /// What is done on rows of any width. Each search is an operation of its own, so that what is
 /// compiled for it is small.
 trait OnRows<T> {
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         found: &mut T,
     );
 }
 
-/// The same at one width and one way of addressing, for one backend after the other.
-struct At<'a, O, T, A, const W: usize> {
+/// The same at one shape and one way of addressing, for one backend after the other.
+struct At<'a, O, T, A, R> {
     operation: O,
     lanes: u64,
     found: &'a mut T,
-    rows: View<'a, W>,
+    rows: View<'a, R>,
     addresser: A,
 }
 
-impl<O: OnRows<T>, T, A: Addresser, const W: usize> Operation for At<'_, O, T, A, W> {
+impl<O: OnRows<T>, T, A: Addresser, R: Shape> Operation for At<'_, O, T, A, R> {
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) {
         let ground = Ground { scan, rows: self.rows, addresser: self.addresser };
@@ -290,13 +294,13 @@ struct Walk<I>(I);
 
 impl<I: Iterator<Item = BlockHash>> OnRows<[Depths; 1]> for Walk<I> {
     #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         [depths]: &mut [Depths; 1],
     ) {
-        depths[..W].fill(0);
+        ground.clear(depths);
         walk(ground, self.0, lanes, 0, depths);
     }
 }
@@ -308,13 +312,13 @@ struct JumpLocal<'a> {
 
 impl OnRows<[Depths; 1]> for JumpLocal<'_> {
     #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         [depths]: &mut [Depths; 1],
     ) {
-        depths[..W].fill(0);
+        ground.clear(depths);
         Jump { ground, window: self.window }.search_local(self.prefix, lanes, depths);
     }
 }
@@ -326,9 +330,9 @@ struct JumpTo<'a> {
 
 impl OnRows<[Depths; 1]> for JumpTo<'_> {
     #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         [depths]: &mut [Depths; 1],
     ) {
@@ -344,9 +348,9 @@ struct Group<'a> {
 
 impl OnRows<[Depths; GROUP]> for Group<'_> {
     #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         depths: &mut [Depths; GROUP],
     ) {
@@ -358,9 +362,9 @@ struct Contains(BlockHash);
 
 impl OnRows<u64> for Contains {
     #[inline(always)]
-    fn on<S: Scan, A: Addresser, const W: usize>(
+    fn on<S: Scan, A: Addresser, R: Shape>(
         self,
-        ground: Ground<'_, S, A, W>,
+        ground: Ground<'_, S, A, R>,
         lanes: u64,
         found: &mut u64,
     ) {

@@ -79,22 +79,22 @@ impl Rows {
         Self { start: first.wrapping_neg() % row, count, shift, memory }
     }
 
-    /// Words of a row.
-    #[inline]
-    pub(crate) fn width(&self) -> usize {
-        1 << self.shift
-    }
-
     #[inline]
     fn lines(&self) -> &[Line] {
         &self.memory.lines()[self.start..][..self.count]
     }
 
-    /// The rows, for queries, whose width is known when they are compiled.
+    /// log2 of the words of a row.
     #[inline]
-    pub(crate) fn view<const W: usize>(&self) -> View<'_, W> {
-        debug_assert_eq!(W, self.width());
-        View { lines: self.lines() }
+    pub(crate) fn shift(&self) -> u32 {
+        self.shift
+    }
+
+    /// The rows, for queries, which are compiled for a shape.
+    #[inline]
+    pub(crate) fn view<R: Shape>(&self, shape: R) -> View<'_, R> {
+        debug_assert_eq!(shape.shift(), self.shift);
+        View { lines: self.lines(), shape }
     }
 
     /// The word of one lane in one bucket. Relaxed: what orders it is written in the table's
@@ -172,25 +172,121 @@ pub(crate) fn holds(first: u64, second: u64, fingerprint: u16) -> bool {
     (borrows(first ^ wanted) | borrows(second ^ wanted)) & (SLOT_ONES << 15) != 0
 }
 
-/// The rows of a table that is `W` words wide, as queries read them.
-#[derive(Clone, Copy)]
-pub(crate) struct View<'a, const W: usize> {
-    lines: &'a [Line],
+/// What queries are compiled for: how wide rows are. The widths that most tables have are known
+/// then; what is compiled for the others serves several.
+pub(crate) trait Shape: Copy {
+    /// log2 of the words of a row.
+    fn shift(self) -> u32;
+
+    /// Whether rows are parts of a line.
+    #[inline(always)]
+    fn is_narrow(self) -> bool {
+        self.shift() < 3
+    }
+
+    /// Whether rows are of more than two lines.
+    #[inline(always)]
+    fn is_wide(self) -> bool {
+        self.shift() > 4
+    }
+
+    /// Words of a row.
+    #[inline(always)]
+    fn width(self) -> usize {
+        1 << self.shift()
+    }
 }
 
-impl<const W: usize> View<'_, W> {
+/// Rows of 1, 2 or 4 words.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow(pub(crate) u32);
+
+/// Rows of one line (`SHIFT` 3) or two (4).
+#[derive(Clone, Copy)]
+pub(crate) struct Lines<const SHIFT: u32>;
+
+/// Rows of four lines or eight.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide(pub(crate) u32);
+
+/// Rows of any width.
+#[derive(Clone, Copy)]
+pub(crate) struct Width(pub(crate) u32);
+
+impl Shape for Narrow {
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn is_narrow(self) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn is_wide(self) -> bool {
+        false
+    }
+}
+
+impl<const SHIFT: u32> Shape for Lines<SHIFT> {
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        SHIFT
+    }
+}
+
+impl Shape for Wide {
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn is_narrow(self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn is_wide(self) -> bool {
+        true
+    }
+}
+
+impl Shape for Width {
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        self.0
+    }
+}
+
+/// The rows of a table, as queries read them.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a, R> {
+    lines: &'a [Line],
+    pub(crate) shape: R,
+}
+
+impl<R: Shape> View<'_, R> {
     /// Lines of a row that fills at least one.
-    const ROW: usize = W / LINE_WORDS;
+    #[inline(always)]
+    fn row(&self) -> usize {
+        self.shape.width() / LINE_WORDS
+    }
+
+    /// Which line the word of a lane lies in.
+    #[inline(always)]
+    fn line(&self, bucket: usize, lane: usize) -> usize {
+        (bucket << self.shape.shift() | lane) / LINE_WORDS
+    }
 
     /// Asks for both rows of an address.
     #[inline(always)]
     pub(crate) fn fetch(&self, address: &Address) {
         for bucket in [address.first.to_usize(), address.second.to_usize()] {
-            if W < LINE_WORDS {
-                prefetch(self.lines, bucket * W / LINE_WORDS);
-            }
-            for line in 0..Self::ROW {
-                prefetch(self.lines, bucket * Self::ROW + line);
+            for lane in (0..self.shape.width()).step_by(LINE_WORDS) {
+                prefetch(self.lines, self.line(bucket, lane));
             }
         }
     }
@@ -198,38 +294,37 @@ impl<const W: usize> View<'_, W> {
     /// Asks for the lines of both rows that hold any of `lanes`.
     #[inline(always)]
     pub(crate) fn fetch_lanes(&self, address: &Address, lanes: u64) {
-        if Self::ROW <= 1 {
+        if self.row() <= 1 {
             return self.fetch(address);
         }
-        for line in (0..Self::ROW).filter(|line| lanes >> (line * LINE_WORDS) & 0xFF != 0) {
-            prefetch(self.lines, address.first.to_usize() * Self::ROW + line);
-            prefetch(self.lines, address.second.to_usize() * Self::ROW + line);
+        for line in (0..self.row()).filter(|line| lanes >> (line * LINE_WORDS) & 0xFF != 0) {
+            self.fetch_lane(address, line * LINE_WORDS);
         }
     }
 
     /// Asks for the two words of one lane.
     #[inline(always)]
     pub(crate) fn fetch_lane(&self, address: &Address, lane: usize) {
-        prefetch(self.lines, (address.first.to_usize() * W + lane) / LINE_WORDS);
-        prefetch(self.lines, (address.second.to_usize() * W + lane) / LINE_WORDS);
+        prefetch(self.lines, self.line(address.first.to_usize(), lane));
+        prefetch(self.lines, self.line(address.second.to_usize(), lane));
     }
 
     /// The lanes that hold the address, of those that share a line with one of `lanes`.
     #[inline(always)]
     pub(crate) fn holders(&self, scan: impl Scan, spot: &Spot, lanes: u64) -> u64 {
         let mut mask = 0;
-        if W < LINE_WORDS {
-            for lane in (0..W).rev() {
+        if self.shape.is_narrow() {
+            for lane in (0..self.shape.width()).rev() {
                 mask = mask << 1 | u64::from(self.holds(spot, lane));
             }
             return mask;
         }
-        let first = &self.lines[spot.first as usize * Self::ROW..][..Self::ROW];
-        let second = &self.lines[spot.second as usize * Self::ROW..][..Self::ROW];
-        for line in 0..Self::ROW {
+        let first = &self.lines[self.line(spot.first as usize, 0)..][..self.row()];
+        let second = &self.lines[self.line(spot.second as usize, 0)..][..self.row()];
+        for (line, (first, second)) in first.iter().zip(second).enumerate() {
             // The line's lanes; a row of one line is always scanned.
-            if Self::ROW == 1 || lanes >> (line * LINE_WORDS) & 0xFF != 0 {
-                let found = scan.either(&first[line], &second[line], spot.fingerprint as u16);
+            if self.row() == 1 || lanes >> (line * LINE_WORDS) & 0xFF != 0 {
+                let found = scan.either(first, second, spot.fingerprint as u16);
                 mask |= found << (line * LINE_WORDS);
             }
         }
@@ -245,7 +340,7 @@ impl<const W: usize> View<'_, W> {
 
     #[inline(always)]
     fn word(&self, bucket: u32, lane: usize) -> u64 {
-        let word = bucket as usize * W + lane;
+        let word = (bucket as usize) << self.shape.shift() | lane;
         self.lines[word / LINE_WORDS].0[word % LINE_WORDS].load(Ordering::Relaxed)
     }
 }
@@ -258,7 +353,7 @@ mod tests {
     fn a_row_straddles_no_line_that_it_does_not_fill() {
         for lanes in 1..=64 {
             let rows = Rows::new(37, lanes).unwrap();
-            let width = rows.width();
+            let width = 1 << rows.shift();
             assert!(
                 width.is_power_of_two() && width >= lanes as usize && width < 2 * lanes as usize
             );

@@ -14,9 +14,9 @@ use ckf_core::{Addresser, BlockHash};
 
 use super::jump::Jump;
 use super::shared::Shared;
-use super::{Depths, lanes_of};
+use super::{Depths, Ground, lanes_of};
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{Shape, Spot};
 
 /// Between a position that a lane holds and one that it misses.
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ pub(super) struct Along<'a, const N: usize> {
 
 // No closure is given to the standard library in what follows: it would be compiled on its own,
 // for any processor, and called for every position.
-impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
+impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// Takes lanes that hold the start of a range and miss its end into the gaps; returns how many
     /// gaps wait then.
     #[inline(always)]
@@ -62,7 +62,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         mut waiting: usize,
         depths: &mut [Depths; N],
     ) -> usize {
-        if lanes.count_ones() > Self::APART && range.len() > 1 && gaps.shared.has_room() {
+        if lanes.count_ones() > self.apart() && range.len() > 1 && gaps.shared.has_room() {
             self.share(request, lanes, range, along, &mut gaps.shared, &mut depths[request]);
             return waiting;
         }
@@ -72,7 +72,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             depths[usize::from(request)][usize::from(lane)] = along.base + gap.held;
             if gap.is_open() {
                 if waiting == G {
-                    self.rounds(along, gaps, waiting, depths);
+                    self.scanless().rounds_early(along, gaps, depths);
                     waiting = 0;
                 }
                 self.ask(gap, along, gaps, waiting);
@@ -112,6 +112,31 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         self.part(request, lanes, before..end, along, gaps, waiting, depths)
     }
 
+    /// Finds out about all gaps.
+    #[inline(always)]
+    pub(super) fn close<const N: usize, const G: usize, const P: usize>(
+        &self,
+        along: &Along<'_, N>,
+        gaps: &mut Gaps<G, P>,
+        mut waiting: usize,
+        depths: &mut [Depths; N],
+    ) {
+        while let Some(shared) = gaps.shared.take() {
+            waiting = self.part_shared(&shared, along, gaps, waiting, depths);
+        }
+        self.rounds(along, gaps, waiting, depths);
+    }
+
+    /// This search for what needs no row scan, so that one code serves all backends.
+    #[inline(always)]
+    fn scanless(&self) -> Jump<'_, (), A, R> {
+        let Ground { rows, addresser, .. } = self.ground;
+        Jump { ground: Ground { scan: (), rows, addresser }, window: self.window }
+    }
+}
+
+// Words of single lanes, which need no row scan.
+impl<S, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// Asks for the words of a gap.
     #[inline(always)]
     fn ask<const N: usize, const G: usize, const P: usize>(
@@ -138,19 +163,16 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         gaps.list[index] = gap;
     }
 
-    /// Finds out about all gaps.
-    #[inline(always)]
-    pub(super) fn close<const N: usize, const G: usize, const P: usize>(
+    /// Rounds before all gaps are known, where there are more than there is room for.
+    #[cold]
+    #[inline(never)]
+    fn rounds_early<const N: usize, const G: usize, const P: usize>(
         &self,
         along: &Along<'_, N>,
         gaps: &mut Gaps<G, P>,
-        mut waiting: usize,
         depths: &mut [Depths; N],
     ) {
-        while let Some(shared) = gaps.shared.take() {
-            waiting = self.part_shared(&shared, along, gaps, waiting, depths);
-        }
-        self.rounds(along, gaps, waiting, depths);
+        self.rounds(along, gaps, G, depths);
     }
 
     /// Rounds, until no gap of a single lane is left.

@@ -18,7 +18,7 @@ use ckf_core::{Addresser, BlockHash};
 use super::gaps::{Along, Gaps};
 use super::{Depths, Ground, lanes_of, walk};
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{Shape, Spot};
 
 /// Most looks of an opening between the first and the last position.
 const LOOKS: usize = 15;
@@ -35,48 +35,32 @@ const ONE_ROUND: usize = (LOOKS + 1) << STEPS;
 
 /// The search by few looks.
 #[derive(Clone, Copy)]
-pub(crate) struct Jump<'a, S, A, const W: usize> {
-    pub(crate) ground: Ground<'a, S, A, W>,
+pub(crate) struct Jump<'a, S, A, R> {
+    pub(crate) ground: Ground<'a, S, A, R>,
     /// How many positions right before the depth must be held, at least 1.
     pub(crate) window: u32,
 }
 
-impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
-    /// Whether rows are of many lines. They take so long to come that fewer looks and more rounds
-    /// are better, and so many lanes have gaps that few words of each are.
-    const WIDE: bool = W > 16;
-
+impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// Finds, for each of `lanes`, how many blocks of a prefix from the start it holds, and writes
     /// 0 for the others.
     #[inline(always)]
     pub(crate) fn search(&self, prefix: &[BlockHash], lanes: u64, depths: &mut Depths) {
-        if Self::WIDE {
-            self.open::<16, 2, 2>(prefix, lanes, depths);
-        } else if prefix.len() > ONE_ROUND + 1 {
-            self.open::<8, 4, 2>(prefix, lanes, depths);
-        } else {
-            self.open::<8, 8, 4>(prefix, lanes, depths);
-        }
+        self.open(prefix, lanes, depths);
         if self.window > 1 {
             self.verify(prefix, lanes, depths);
         }
     }
 
-    /// The opening; then rounds of up to `G` gaps, in `P` parts where lanes with gaps are few, in
-    /// `Q` parts where they are many.
+    /// The opening; then rounds of gaps, in so many parts as serves best.
     #[inline(always)]
-    fn open<const G: usize, const P: usize, const Q: usize>(
-        &self,
-        prefix: &[BlockHash],
-        lanes: u64,
-        depths: &mut Depths,
-    ) {
+    fn open(&self, prefix: &[BlockHash], lanes: u64, depths: &mut Depths) {
         let (Some(&first), Some(&last)) = (prefix.first(), prefix.last()) else {
-            return depths[..W].fill(0);
+            return self.ground.clear(depths);
         };
         let inner = (prefix.len() - 1) as u32;
         let ends = [self.fetched(first), self.fetched(last)];
-        let (step, looks) = Self::looks(inner);
+        let (step, looks) = self.looks(inner);
         let mut between = [Spot::default(); LOOKS];
         let mut position = step;
         for spot in &mut between[..looks as usize] {
@@ -89,10 +73,15 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
         if alive == 0 && self.doubtful(whole, between) == 0 {
             return;
         }
-        if P == Q || alive.count_ones() <= FEW_GAPS {
-            self.narrow::<G, P>(prefix, between, step, [whole, alive], depths);
+        let (long, few) = (inner as usize > ONE_ROUND, alive.count_ones() <= FEW_GAPS);
+        let of = [whole, alive];
+        // Of rows of many lines, so many lanes have gaps that few words of each are best.
+        if self.ground.rows.shape.is_wide() || long && !few {
+            self.narrow::<16, 2>(prefix, between, step, of, depths);
+        } else if long || !few {
+            self.narrow::<8, 4>(prefix, between, step, of, depths);
         } else {
-            self.narrow::<G, Q>(prefix, between, step, [whole, alive], depths);
+            self.narrow::<8, 8>(prefix, between, step, of, depths);
         }
     }
 
@@ -140,7 +129,8 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     ) -> (u64, u64) {
         let entered = self.holders(first, lanes);
         let whole = self.holders(last, entered);
-        for (lane, depth) in depths[..W].iter_mut().enumerate() {
+        let width = self.ground.rows.shape.width();
+        for (lane, depth) in depths[..width].iter_mut().enumerate() {
             *depth = if whole >> lane & 1 != 0 { len } else { 0 };
         }
         (whole, entered & !whole)
@@ -202,8 +192,8 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
     /// but not below eight where more than seven looks would be needed: what is left then is
     /// decided in one round.
     #[inline(always)]
-    fn looks(inner: u32) -> (u32, u32) {
-        let few = Self::WIDE || inner as usize > ONE_ROUND;
+    fn looks(&self, inner: u32) -> (u32, u32) {
+        let few = self.ground.rows.shape.is_wide() || inner as usize > ONE_ROUND;
         // The smallest log2 of a distance of which no more than so many multiples are below
         // `inner`.
         let least = |looks: u32| {

@@ -11,14 +11,14 @@ use super::Depths;
 use super::gaps::{Along, Gaps};
 use super::jump::Jump;
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{Shape, Spot};
 
 /// Requests that are searched together.
 pub(crate) const GROUP: usize = 8;
 /// Gaps that wait together.
 const GAPS: usize = 32;
 
-impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
+impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// [`search`](Jump::search) for several prefixes, whose waiting overlaps.
     #[inline(always)]
     pub(crate) fn search_many(
@@ -40,7 +40,7 @@ impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
             let [first, between, last] = &looks[request];
             let len = prefixes[request].len() as u32;
             if len == 0 {
-                depths[request][..W].fill(0);
+                self.ground.clear(&mut depths[request]);
                 continue;
             }
             let middle = middle(prefixes[request]) as u32;

@@ -17,17 +17,25 @@ pub(crate) use walk::walk;
 
 use ckf_protocol::Lane;
 
-use crate::row::View;
+use crate::row::{Shape, View};
 
 /// A depth for each lane.
 pub(crate) type Depths = [u32; Lane::MAX_COUNT];
 
 /// What all searches look at.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground<'a, S, A, const W: usize> {
+pub(crate) struct Ground<'a, S, A, R> {
     pub(crate) scan: S,
-    pub(crate) rows: View<'a, W>,
+    pub(crate) rows: View<'a, R>,
     pub(crate) addresser: A,
+}
+
+impl<S, A, R: Shape> Ground<'_, S, A, R> {
+    /// Writes that no lane holds anything.
+    #[inline(always)]
+    pub(crate) fn clear(&self, depths: &mut Depths) {
+        depths[..self.rows.shape.width()].fill(0);
+    }
 }
 
 /// The lanes of a mask, ascending.

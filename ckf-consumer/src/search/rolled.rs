@@ -12,7 +12,7 @@ use super::gaps::{Along, Gaps};
 use super::jump::Jump;
 use super::{Depths, lanes_of, walk};
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{Shape, Spot};
 
 /// Blocks that are rolled before the gaps among them are closed.
 const RUN: usize = 128;
@@ -37,7 +37,7 @@ struct Progress {
     waiting: usize,
 }
 
-impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
+impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// [`search`](Jump::search) for one prompt. Nothing is rolled much further than some lane holds
     /// the prompt.
     #[inline(always)]

@@ -12,7 +12,7 @@ use super::gaps::{Along, Gap, Gaps};
 use super::jump::Jump;
 use super::{Depths, record};
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{LINE_WORDS, Shape, Spot};
 
 /// Shared gaps that wait together. Lanes of further ones go on alone.
 const QUEUE: usize = 8;
@@ -32,9 +32,12 @@ pub(super) struct Shared<const P: usize> {
     len: usize,
 }
 
-impl<S: Scan, A: Addresser, const W: usize> Jump<'_, S, A, W> {
+impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     /// Most lanes with the same gap that go on alone. A row has a line for every eight lanes.
-    pub(super) const APART: u32 = if W > 8 { W as u32 / 8 } else { 1 };
+    #[inline(always)]
+    pub(super) fn apart(&self) -> u32 {
+        (self.ground.rows.shape.width() / LINE_WORDS).max(1) as u32
+    }
 
     /// Asks for the rows at the cuts of a gap. There must be room for it.
     #[inline(always)]

@@ -4,7 +4,7 @@ use ckf_core::{Addresser, BlockHash};
 
 use super::{Depths, Ground, record};
 use crate::lanes::Scan;
-use crate::row::Spot;
+use crate::row::{Shape, Spot};
 
 /// Positions whose rows are on their way, a power of two.
 const AHEAD: usize = 16;
@@ -16,8 +16,8 @@ const START: usize = 4;
 /// and writes `offset` plus that. Hashes are taken as rows are asked for, so that computing them
 /// costs no more than waiting would.
 #[inline(always)]
-pub(crate) fn walk<S: Scan, A: Addresser, const W: usize>(
-    ground: Ground<'_, S, A, W>,
+pub(crate) fn walk<S: Scan, A: Addresser, R: Shape>(
+    ground: Ground<'_, S, A, R>,
     mut hashes: impl Iterator<Item = BlockHash>,
     lanes: u64,
     offset: u32,
