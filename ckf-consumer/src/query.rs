@@ -9,7 +9,7 @@ use ckf_protocol::{DcId, Instant, Lane, Sequence};
 use crate::LaneMask;
 use crate::lanes::{Backend, Operation, Scan};
 use crate::matches::Matches;
-use crate::row::{Lines, Narrow, Shape, Spot, View, Wide, Width};
+use crate::row::{Fixed, Shape, Spot, View, Wide, Width};
 use crate::search::{Depths, GROUP, Ground, Jump, walk};
 use crate::sync::Arc;
 use crate::table::Table;
@@ -223,35 +223,21 @@ impl QueryHandle {
         answer.ready = LaneMask::from_bits(self.table.confirm(captured));
     }
 
-    /// Runs an operation in the code for this table's shape, addressing and backend. Tables that are
-    /// indexed as Dynamo's are share one code for all widths.
+    /// Runs an operation in the code for this table's shape, addressing and backend. Tables that
+    /// are indexed as Dynamo's are share one code for all widths.
     #[inline]
-    fn run<O: OnRows<T>, T>(&self, operation: O, lanes: u64, found: &mut T) {
-        let shift = self.table.rows().shift();
-        match (self.table.addressing(), shift) {
-            (Addressing::AnyCount(by), 0..=2) => {
-                self.run_at(Narrow(shift), by, operation, lanes, found)
-            }
-            (Addressing::AnyCount(by), 3) => self.run_at(Lines::<3>, by, operation, lanes, found),
-            (Addressing::AnyCount(by), 4) => self.run_at(Lines::<4>, by, operation, lanes, found),
-            (Addressing::AnyCount(by), _) => self.run_at(Wide(shift), by, operation, lanes, found),
-            (Addressing::PowerOfTwo(by), _) => {
-                self.run_at(Width(shift), by, operation, lanes, found)
-            }
+    fn run<T>(&self, operation: impl OnRows<T>, lanes: u64, found: &mut T) {
+        let (rows, scan) = (self.table.rows(), self.table.scan());
+        let task = Task { operation, lanes, found };
+        match (self.table.addressing(), rows.shift()) {
+            (Addressing::AnyCount(by), 0) => scan.enter(task.at(rows.view(Fixed::<0>), by)),
+            (Addressing::AnyCount(by), 1) => scan.enter(task.at(rows.view(Fixed::<1>), by)),
+            (Addressing::AnyCount(by), 2) => scan.enter(task.at(rows.view(Fixed::<2>), by)),
+            (Addressing::AnyCount(by), 3) => scan.enter(task.at(rows.view(Fixed::<3>), by)),
+            (Addressing::AnyCount(by), 4) => scan.enter(task.at(rows.view(Fixed::<4>), by)),
+            (Addressing::AnyCount(by), log2) => scan.enter(task.at(rows.view(Wide(log2)), by)),
+            (Addressing::PowerOfTwo(by), log2) => scan.enter(task.at(rows.view(Width(log2)), by)),
         }
-    }
-
-    #[inline]
-    fn run_at<T>(
-        &self,
-        shape: impl Shape,
-        addresser: impl Addresser,
-        operation: impl OnRows<T>,
-        lanes: u64,
-        found: &mut T,
-    ) {
-        let rows = self.table.rows().view(shape);
-        self.table.scan().enter(At { operation, lanes, found, rows, addresser });
     }
 }
 
@@ -272,11 +258,23 @@ trait OnRows<T> {
     );
 }
 
-/// The same at one shape and one way of addressing, for one backend after the other.
-struct At<'a, O, T, A, R> {
+/// Such an operation with what it takes, before it is known how rows are.
+struct Task<'a, O, T> {
     operation: O,
     lanes: u64,
     found: &'a mut T,
+}
+
+impl<'a, O, T> Task<'a, O, T> {
+    #[inline(always)]
+    fn at<A, R>(self, rows: View<'a, R>, addresser: A) -> At<'a, O, T, A, R> {
+        At { task: self, rows, addresser }
+    }
+}
+
+/// The same at one shape and one way of addressing, for one backend after the other.
+struct At<'a, O, T, A, R> {
+    task: Task<'a, O, T>,
     rows: View<'a, R>,
     addresser: A,
 }
@@ -284,8 +282,8 @@ struct At<'a, O, T, A, R> {
 impl<O: OnRows<T>, T, A: Addresser, R: Shape> Operation for At<'_, O, T, A, R> {
     #[inline(always)]
     fn run<S: Scan>(self, scan: S) {
-        let ground = Ground { scan, rows: self.rows, addresser: self.addresser };
-        self.operation.on(ground, self.lanes, self.found);
+        let Task { operation, lanes, found } = self.task;
+        operation.on(Ground { scan, rows: self.rows, addresser: self.addresser }, lanes, found);
     }
 }
 

@@ -197,13 +197,9 @@ pub(crate) trait Shape: Copy {
     }
 }
 
-/// Rows of 1, 2 or 4 words.
+/// Rows of `1 << SHIFT` words.
 #[derive(Clone, Copy)]
-pub(crate) struct Narrow(pub(crate) u32);
-
-/// Rows of one line (`SHIFT` 3) or two (4).
-#[derive(Clone, Copy)]
-pub(crate) struct Lines<const SHIFT: u32>;
+pub(crate) struct Fixed<const SHIFT: u32>;
 
 /// Rows of four lines or eight.
 #[derive(Clone, Copy)]
@@ -213,24 +209,7 @@ pub(crate) struct Wide(pub(crate) u32);
 #[derive(Clone, Copy)]
 pub(crate) struct Width(pub(crate) u32);
 
-impl Shape for Narrow {
-    #[inline(always)]
-    fn shift(self) -> u32 {
-        self.0
-    }
-
-    #[inline(always)]
-    fn is_narrow(self) -> bool {
-        true
-    }
-
-    #[inline(always)]
-    fn is_wide(self) -> bool {
-        false
-    }
-}
-
-impl<const SHIFT: u32> Shape for Lines<SHIFT> {
+impl<const SHIFT: u32> Shape for Fixed<SHIFT> {
     #[inline(always)]
     fn shift(self) -> u32 {
         SHIFT

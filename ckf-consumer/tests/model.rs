@@ -116,13 +116,20 @@ proptest! {
         }
     }
 
+    /// Their widths share one code.
     #[test]
-    fn power_of_two_formats_are_searched_too(len in 0..200usize, depths in prop::collection::vec(0.0..1.0f64, 1..9)) {
-        let format = Format::power_of_two(64, 5).unwrap();
+    fn power_of_two_formats_are_searched_too(
+        lanes in prop_oneof![
+            3 => prop::collection::vec(holding(), 1..=17),
+            1 => prop::collection::vec(holding(), 18..=64),
+        ],
+        len in 0..600usize,
+    ) {
+        let format = Format::power_of_two(256, 5).unwrap();
         let prefix = prefix(len);
-        let words: Vec<_> = depths
-            .iter()
-            .map(|&share| words(format, Holding::Depth(share).of(&prefix, 0)))
+        let words: Vec<_> = (0..)
+            .zip(&lanes)
+            .map(|(seed, holding)| words(format, holding.of(&prefix, seed)))
             .collect();
         for backend in backends() {
             Known::new(format, words.clone(), backend).check(&prefix);
