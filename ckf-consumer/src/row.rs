@@ -332,7 +332,7 @@ mod tests {
     fn a_row_straddles_no_line_that_it_does_not_fill() {
         for lanes in 1..=64 {
             let rows = Rows::new(37, lanes).unwrap();
-            let width = 1 << rows.shift();
+            let width = 1usize << rows.shift();
             assert!(
                 width.is_power_of_two() && width >= lanes as usize && width < 2 * lanes as usize
             );
