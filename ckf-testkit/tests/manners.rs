@@ -301,3 +301,29 @@ fn a_mark_in_the_middle_of_a_batch_says_nothing_new() {
     let fate = session.handle_frame(&stream.heartbeat(false), at(2));
     assert!(matches!(fate, Handled::Retired(Failure::Gap { .. })), "{fate:?}");
 }
+
+#[test]
+fn freshness_tells_of_the_last_message_that_was_new() {
+    let manifest = Manifest::builder(domain(), format(BUCKETS)).dc(DcId::new(DC)).build();
+    let (query, mut sessions) =
+        Consumer::new(&manifest.expect("one lane"), ConsumerConfig::default(), ConsumerId::new(1))
+            .expect("memory");
+    let (session, lane) = (&mut sessions[0], Lane::new(0).expect("below 64"));
+    session.assign(DcId::new(DC), Epoch::new(1), at(0)).expect("first");
+    let mut stream = stream(5, 1);
+    stream.terms.lane = lane;
+    for frame in stream.snapshot() {
+        assert_eq!(query.freshness(lane), None);
+        let _ = session.handle_frame(&frame, at(10));
+    }
+    let mut hear = |frame: &[u8], now| {
+        let _ = session.handle_frame(frame, at(now));
+        let fresh = query.freshness(lane).expect("ready");
+        (fresh.dc.get(), fresh.sequence.get(), fresh.last_message.as_millis())
+    };
+    assert_eq!(hear(&stream.heartbeat(false), 20), (DC, 10, 20));
+    let delta = stream.delta(&[(0, 77)]);
+    assert_eq!(hear(&delta, 30), (DC, 11, 30));
+    assert_eq!(hear(&delta, 40), (DC, 11, 30));
+    assert_eq!(hear(&stream.heartbeat(true), 50), (DC, 11, 50));
+}
