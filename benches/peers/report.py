@@ -157,19 +157,19 @@ def targets(result):
 
 
 def not_better(result):
-    """One plain paragraph: everything in this run where a peer is ahead, and what no run shows."""
-    sentences = []
+    """Everything in this run where a peer is ahead, and what no run shows, as a list."""
+    points = []
     missed = [
         f"{row['name']} ({figure(row['value'])}, wanted {row['relation']} {figure(row['target'])})"
         for row in result["ratios"]
         if row["met"] is False
     ]
     if missed:
-        sentences.append("Targets not met: " + "; ".join(missed) + ".")
+        points.append("Targets not met: " + "; ".join(missed) + ".")
     for name, title in RUNS.items():
         behind = [text for ours in ("ours.jump", "ours.walk", "ours.local") for text in slower(result.get(name, {}), ours)]
         if behind:
-            sentences.append(f"{title}: " + "; ".join(behind) + ".")
+            points.append(f"{title}, with the fastest peer: " + "; ".join(behind) + ".")
     for scenario, mine, theirs in scenarios(result.get("producer", {})):
         behind = []
         if mine["blocks_per_s"] < theirs["blocks_per_s"]:
@@ -178,16 +178,16 @@ def not_better(result):
             if mine[key] > theirs[key]:
                 behind.append(f"{label} {figure(mine[key] / 1e3)} us against {figure(theirs[key] / 1e3)} us")
         if behind:
-            sentences.append(f"Producer, {scenario}: " + "; ".join(behind) + ".")
+            points.append(f"Producer, {scenario}: " + "; ".join(behind) + ".")
     over = sum(found.get("ours.jump", {}).get("over", 0) for name, found in result.items() if name in RUNS)
-    sentences.append(
+    points.append(
         f"What no speed makes up for: the exact indexes are exact and name workers; ours names pools and is a filter, and in the runs of this "
         f"page it put a lane deeper than the truth {over} times. It takes sequence hashes; who has only local hashes pays for rolling them (row "
         "`ours.local`), the exact indexes do not. Their time depends on branch points rather than on the length of the prompt, so small indexes "
         "that fit the cache are hard to beat. Our producer keeps a second image of the filter for publication. Dynamo's wire figures are computed "
         "from its published layout, not captured."
     )
-    return " ".join(sentences)
+    return "\n".join(f"* {point}" for point in points)
 
 
 def slower(found, ours):
@@ -196,9 +196,10 @@ def slower(found, ours):
     for key, label in (("p50_ns", "p50"), ("p99_ns", "p99")):
         mine = found.get(ours, {}).get(key)
         peers = ("dynamo.filter", "dynamo.tree", "kvindex.chain", "kvindex.find_matches")
-        ahead = [f"{peer} ({figure(found[peer][key])} ns)" for peer in peers if mine and found.get(peer, {}).get(key, mine) < mine]
+        ahead = {peer: found[peer][key] for peer in peers if mine and found.get(peer, {}).get(key, mine) < mine}
         if ahead:
-            texts.append(f"{label} of {ours} ({figure(mine)} ns) is behind {', '.join(ahead)}")
+            fastest = min(ahead, key=ahead.get)
+            texts.append(f"`{ours}` {label} {figure(mine)} ns (`{fastest}` {figure(ahead[fastest])})")
     return texts
 
 
