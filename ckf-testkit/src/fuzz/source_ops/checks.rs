@@ -124,6 +124,9 @@ impl Bench {
                 let life = request.generation.get() as usize;
                 self.answer(request, life, published, usize::MAX, true);
             }
+            // Sources go on telling that they are there. After a number that never was has been
+            // forgotten, only that shows what came after the answer.
+            MEMBERS.into_iter().for_each(|member| self.heartbeat(member));
             let live = |stream: &SourceStream<Follower>| stream.state() == StreamState::Live;
             if MEMBERS.iter().all(|member| self.sources.stream(*member).is_some_and(live)) {
                 break;
@@ -133,8 +136,6 @@ impl Bench {
                 self.now = now;
                 self.call(|sources| sources.handle_timeout(now));
             }
-            // Sources go on telling that they are there.
-            MEMBERS.into_iter().for_each(|member| self.heartbeat(member));
         }
         self.drain();
         for member in MEMBERS {
