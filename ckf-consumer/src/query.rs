@@ -137,7 +137,7 @@ impl QueryHandle {
 
     /// [`find_prefix_local`](Self::find_prefix_local) into an answer that is there, as
     /// [`find_prefix_into`](Self::find_prefix_into).
-    #[inline]
+    #[inline(never)]
     pub fn find_prefix_local_into(&self, prefix: &[LocalHash], answer: &mut Matches) {
         let prefix = clip(prefix);
         match self.mode {
@@ -201,7 +201,8 @@ impl QueryHandle {
         confirmed.contains(lane).then_some(Freshness { dc, sequence, last_message })
     }
 
-    #[inline]
+    // Not inlined, so that searches are compiled here and not again in every crate that asks.
+    #[inline(never)]
     fn find_by(&self, mode: SearchMode, prefix: &[BlockHash], answer: &mut Matches) {
         let prefix = clip(prefix);
         match mode {
