@@ -15,11 +15,6 @@ impl HashSeeds {
     pub const fn new(seeds: [u64; 4]) -> Self {
         Self(seeds)
     }
-
-    /// The seeds, for other hashes of this crate.
-    pub(crate) const fn words(self) -> [u64; 4] {
-        self.0
-    }
 }
 
 impl fmt::Debug for HashSeeds {

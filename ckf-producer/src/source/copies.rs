@@ -42,15 +42,18 @@ impl Copies {
 
     /// Counts one copy less; `true` when it was the last. An unknown block is a no-op.
     pub(super) fn subtract(&mut self, hash: Hashed<BlockHash>) -> bool {
-        let Some(count) = self.counts.get_mut(hash) else { return false };
-        match NonZeroU32::new(count.get() - 1) {
-            Some(less) => *count = less,
-            None => {
-                self.counts.remove(hash);
-                return true;
+        let mut last = false;
+        self.counts.update(hash, |count| match NonZeroU32::new(count.get() - 1) {
+            Some(less) => {
+                *count = less;
+                true
             }
-        }
-        false
+            None => {
+                last = true;
+                false
+            }
+        });
+        last
     }
 
     pub(super) fn contains(&self, hash: Hashed<BlockHash>) -> bool {

@@ -252,17 +252,20 @@ impl Translator {
             parent = Some(roll(parent, scope.local_hash_with_media(window, media)));
             parent
         };
-        for (group, ids) in stored.ids.chunks(GROUP).enumerate() {
-            let hashes = (group * GROUP..).map(&mut next);
-            let group: Vec<_> = ids
-                .iter()
-                .zip(hashes)
-                .map(|(id, hash)| {
-                    (self.known.hashed(*id), hash.map(|hash| self.holders.hashed(hash)))
-                })
-                .collect();
-            self.touch(&group);
-            for (id, hash) in group {
+        let mut group = Vec::with_capacity(stored.ids.len().min(GROUP));
+        for (number, ids) in stored.ids.chunks(GROUP).enumerate() {
+            group.extend(ids.iter().zip((number * GROUP..).map(&mut next)).map(|(id, hash)| {
+                let holders = hash.map(|hash| (hash, self.holders.hashed(hash)));
+                (self.known.hashed(*id), holders)
+            }));
+            // Looking all of them up has their memory near when they are applied: these look-ups do
+            // not depend on each other, so the processor waits for all of them at once.
+            let near = group.iter().map(|(id, hash)| {
+                let held = hash.is_some_and(|(_, holders)| self.holders.contains(holders));
+                u32::from(self.known.contains(*id)) + u32::from(held)
+            });
+            black_box(near.sum::<u32>());
+            for (id, hash) in group.drain(..) {
                 match hash {
                     Some(hash) => self.remember(id, hash, scope, changes),
                     None => self.remember_opaque(id),
@@ -270,16 +273,6 @@ impl Translator {
             }
         }
         0
-    }
-
-    /// Looks all of a group up for nothing but to have their memory near when they are applied: these
-    /// look-ups do not depend on each other, so the processor waits for all of them at once.
-    fn touch(&self, group: &[(Hashed<EngineBlockId>, Option<Hashed<BlockHash>>)]) {
-        let near = group.iter().map(|(id, hash)| {
-            let held = hash.is_some_and(|hash| self.holders.contains(hash));
-            u32::from(self.known.contains(*id)) + u32::from(held)
-        });
-        black_box(near.sum::<u32>());
     }
 
     /// What the first block builds on; `None` when that is unknown.
@@ -313,11 +306,10 @@ impl Translator {
     fn remember(
         &mut self,
         id: Hashed<EngineBlockId>,
-        holders: Hashed<BlockHash>,
+        (hash, holders): (BlockHash, Hashed<BlockHash>),
         scope: Scope,
         to: &mut BlockChanges,
     ) {
-        let hash = holders.key();
         let fresh = Known::Exact { hash, scope, copies: NonZeroU32::MIN };
         if !self.holders.reserve(holders) || !(self.has_room(id) || self.known.contains(id)) {
             self.stats.refused += 1;
@@ -384,32 +376,32 @@ impl Translator {
         if !self.filter.admits(&removed.place, removed.ids.len()) {
             return;
         }
+        let mut group = Vec::with_capacity(removed.ids.len().min(GROUP));
         for ids in removed.ids.chunks(GROUP) {
-            let ids: Vec<_> = ids.iter().map(|id| self.known.hashed(*id)).collect();
-            let held = |id| {
-                let hash = self.known.get(id).and_then(|known| known.hash());
-                (id, hash.map(|hash| self.holders.hashed(hash)))
-            };
-            let group: Vec<_> = ids.iter().map(|id| held(*id)).collect();
-            self.touch(&group);
-            ids.into_iter().for_each(|id| self.forget(id, changes));
+            group.extend(ids.iter().map(|id| self.known.hashed(*id)));
+            // As for stores; the second round needs what the first one finds.
+            let near = group.iter().map(|id| {
+                let hash = self.known.get(*id).and_then(|known| known.hash());
+                u32::from(hash.is_some_and(|hash| self.holders.contains(self.holders.hashed(hash))))
+            });
+            black_box(near.sum::<u32>());
+            group.drain(..).for_each(|id| self.forget(id, changes));
         }
     }
 
     fn forget(&mut self, id: Hashed<EngineBlockId>, changes: &mut BlockChanges) {
-        let Some(known) = self.known.get_mut(id) else {
+        let one_less = |known: &mut Known| {
+            let less = known.copies().and_then(|copies| {
+                *copies = NonZeroU32::new(copies.get() - 1)?;
+                Some(())
+            });
+            less.is_some()
+        };
+        let Some(known) = self.known.update(id, one_less) else {
             self.stats.unknown_removals += 1;
             return;
         };
-        let hash = known.hash();
-        let more = known.copies().and_then(|copies| {
-            *copies = NonZeroU32::new(copies.get() - 1)?;
-            Some(())
-        });
-        if more.is_none() {
-            self.known.remove(id);
-        }
-        if let Some(hash) = hash
+        if let Some(hash) = known.hash()
             && self.holders.subtract(self.holders.hashed(hash))
         {
             changes.remove(hash);
