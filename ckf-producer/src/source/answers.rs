@@ -136,10 +136,11 @@ impl<F: Front> SourceStream<F> {
             self.note_progress();
         }
         match self.doubt {
-            // What made one recovery fail must not make all fail that follow.
-            Some(Doubt::Failed) if !self.is_near(as_of, self.newest) => self.newest = as_of,
-            Some(Doubt::Host) => {
-                self.suspicion_rest = self.now.saturating_add(self.config.longest_back_off());
+            // What made one recovery fail must not make all fail that follow. If it was no event that
+            // never was, the next sign of life tells of it again.
+            Some(Doubt::Failed) => self.newest = as_of,
+            Some(Doubt::Host | Doubt::Backlog) => {
+                self.host_rest = self.now.saturating_add(self.config.longest_back_off());
             }
             _ => {}
         }

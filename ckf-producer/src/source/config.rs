@@ -127,8 +127,8 @@ impl SourceConfig {
         Ok(self)
     }
 
-    /// Bytes of commands that may wait for the host, full states aside. Beyond them the stream
-    /// drops the commands, clears the member and recovers by full state.
+    /// Bytes of stores and removals that may wait for the host; one clear or full state may wait
+    /// before them. Beyond them the stream drops the commands, clears the member and recovers by full state.
     ///
     /// # Errors
     /// [`SourceConfigError::Zero`].
@@ -254,14 +254,17 @@ pub struct PoolSourcesConfig {
     pub(super) discover: bool,
     /// Events that may wait in all streams together, and their bytes.
     pub(super) max_queued: (usize, u64),
+    /// Bytes of commands that may wait in all streams together.
+    pub(super) max_command_bytes: u64,
 }
 
 impl PoolSourcesConfig {
     /// Streams like `stream`, at most 4096 of them, also of members that nobody announced; at most
-    /// 2^20 events and 1 GiB of them wait.
+    /// 2^20 events and 1 GiB of them wait, and 1 GiB of commands.
     pub const fn new(stream: SourceConfig, ready: ReadyRule) -> Self {
         let max_queued = (1 << 20, 1 << 30);
-        Self { stream, ready, max_members: 4096, discover: true, max_queued }
+        let max_command_bytes = 1 << 30;
+        Self { stream, ready, max_members: 4096, discover: true, max_queued, max_command_bytes }
     }
 
     /// Limits of the events that wait during recoveries, in all streams together. Each stream has
@@ -278,6 +281,20 @@ impl PoolSourcesConfig {
             return Err(SourceConfigError::Zero { name: "max_queued" });
         }
         self.max_queued = (events, bytes);
+        Ok(self)
+    }
+
+    /// Bytes of commands that may wait for the host in all streams together, besides
+    /// [each stream's own](SourceConfig::with_max_command_bytes) limit. The stream whose commands
+    /// would exceed them drops its own, clears the member and recovers by full state.
+    ///
+    /// # Errors
+    /// [`SourceConfigError::Zero`].
+    pub const fn with_max_command_bytes(mut self, bytes: u64) -> Result<Self, SourceConfigError> {
+        if bytes == 0 {
+            return Err(SourceConfigError::Zero { name: "max_command_bytes" });
+        }
+        self.max_command_bytes = bytes;
         Ok(self)
     }
 

@@ -61,8 +61,13 @@ impl BlockChanges {
 
     /// The blocks that the changes leave of an empty set: those whose last mention is a store.
     pub(super) fn into_blocks(self) -> Vec<BlockHash> {
+        let mut list = self.list;
+        if let [BlockChange::Store(hashes)] = &mut list[..] {
+            // As full states are told. A repeated hash counts once in the pool.
+            return core::mem::take(hashes);
+        }
         let (mut held, mut seen) = (Vec::new(), BTreeSet::new());
-        for change in self.list.into_iter().rev() {
+        for change in list.into_iter().rev() {
             match change {
                 BlockChange::Store(hashes) => {
                     held.extend(hashes.into_iter().filter(|hash| seen.insert(*hash)));

@@ -71,7 +71,7 @@
 //! | the first event of a generation, or one with a clear | the state is known from here, whatever was missed |
 //! | a newer generation | clears the member before anything of it counts |
 //! | events and answers of an older generation | drops and counts them |
-//! | a suspicion of the host | asks the full state; for the same reason again, at the pace of the longest back-off |
+//! | a suspicion of the host, or too many commands that it leaves waiting, of the member or of the pool | asks the full state; for such a reason again, at the pace of the longest back-off |
 //! | no answer | asks again, with back-off |
 //! | no progress until the deadline | clears the member; the next sign of life starts over |
 //!
@@ -134,6 +134,7 @@ mod readiness;
 mod recovery;
 mod stream;
 mod translator;
+mod turns;
 
 pub use answers::FullState;
 pub use chained::ChainedIds;

@@ -53,7 +53,7 @@ pub enum Doubt {
     NoHistory,
     /// More events waited than the member's queue, or those of the pool together, may hold.
     Overflow,
-    /// The host left more commands waiting than are kept.
+    /// The host left more commands waiting than are kept, of the member or of the pool.
     Backlog,
     /// An event built on blocks that the stream has never seen. All else is known: the one doubt
     /// for which nothing is ever cleared.
@@ -258,21 +258,24 @@ impl Outbox {
     pub(super) fn clear_member(&mut self) {
         self.commands.clear();
         self.command_bytes = 0;
-        self.push(Command::ClearMember { member: self.member });
+        self.commands.push_back(Command::ClearMember { member: self.member });
     }
 
     /// Drops the commands that wait and says all that the member holds.
     pub(super) fn replace_member(&mut self, hashes: alloc::vec::Vec<BlockHash>) {
         self.commands.clear();
         self.command_bytes = 0;
-        // Does not count towards the limit: it is what one needs to get below it again.
         self.commands.push_back(Command::ReplaceMember { member: self.member, hashes });
     }
 
     pub(super) fn pop_command(&mut self) -> Option<Command> {
         let command = self.commands.pop_front()?;
-        self.command_bytes = self.command_bytes.saturating_sub(command_bytes(&command));
+        self.command_bytes -= command_bytes(&command);
         Some(command)
+    }
+
+    pub(super) fn command_bytes(&self) -> u64 {
+        self.command_bytes
     }
 
     pub(super) fn has_commands(&self) -> bool {
@@ -296,12 +299,15 @@ impl Outbox {
     }
 }
 
+/// What a command counts towards the limits. A clear and a full state do not: there is at most one of
+/// them, the first, and it is what one needs to get below the limits again.
 fn command_bytes(command: &Command) -> u64 {
-    let hashes = match command {
-        Command::Store { hashes, .. } | Command::Remove { hashes, .. } => hashes.len(),
+    match command {
+        Command::Store { hashes, .. } | Command::Remove { hashes, .. } => {
+            (size_of::<Command>() + hashes.len() * 8) as u64
+        }
         _ => 0,
-    };
-    (size_of::<Command>() + hashes * 8) as u64
+    }
 }
 
 /// Why something for a member was not taken.

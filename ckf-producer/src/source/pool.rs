@@ -13,6 +13,7 @@ use super::ids::{EventId, RequestId, SourceGeneration};
 use super::output::{Handled, SourceRequest, SourceStats, SourcesError, SourcesNotice, WakeReason};
 use super::readiness::{Gate, Readiness};
 use super::stream::SourceStream;
+use super::turns::Turns;
 use crate::command::Command;
 use crate::member::{Member, WorkerId};
 
@@ -22,8 +23,9 @@ struct Slot<F: Front> {
     expected: bool,
     /// Under which time the stream is listed in `wake`.
     due: Option<Instant>,
-    /// What the stream adds to the pool's sum of waiting events.
+    /// What the stream adds to the pool's sums of waiting events and commands.
     queued: Queued,
+    command_bytes: u64,
 }
 
 /// Events that wait, and their bytes.
@@ -44,10 +46,12 @@ pub struct PoolSources<F: Front> {
     departed: Departed,
     /// Events that wait in all streams together.
     queued: Queued,
+    /// Bytes of the commands that wait in all streams together.
+    command_bytes: u64,
     wake: BTreeSet<(Instant, Member)>,
-    with_commands: BTreeSet<Member>,
-    with_requests: BTreeSet<Member>,
-    with_notices: BTreeSet<Member>,
+    with_commands: Turns,
+    with_requests: Turns,
+    with_notices: Turns,
     /// Members and workers whose blocks go; before all commands of streams.
     clears: BTreeSet<Member>,
     worker_removals: BTreeSet<WorkerId>,
@@ -69,10 +73,11 @@ impl<F: Front + Clone> PoolSources<F> {
             members: BTreeMap::new(),
             departed: Departed::new(config.max_members),
             queued: (0, 0),
+            command_bytes: 0,
             wake: BTreeSet::new(),
-            with_commands: BTreeSet::new(),
-            with_requests: BTreeSet::new(),
-            with_notices: BTreeSet::new(),
+            with_commands: Turns::default(),
+            with_requests: Turns::default(),
+            with_notices: Turns::default(),
             clears: BTreeSet::new(),
             worker_removals: BTreeSet::new(),
             gate: Gate::new(config.ready, now),
@@ -255,7 +260,7 @@ impl<F: Front + Clone> PoolSources<F> {
 
     // What the host takes out.
 
-    /// The next command for the pool. Commands must reach it in this order.
+    /// The next command for the pool. Commands must reach it in this order, in which members take turns.
     #[must_use]
     pub fn poll_command(&mut self) -> Option<Command> {
         if let Some(worker) = self.worker_removals.pop_first() {
@@ -264,10 +269,13 @@ impl<F: Front + Clone> PoolSources<F> {
         if let Some(member) = self.clears.pop_first() {
             return Some(Command::ClearMember { member });
         }
-        let slots = &mut self.members;
-        serve(&mut self.with_commands, |member| {
-            let stream = &mut slots.get_mut(&member)?.stream;
-            Some((stream.poll_command()?, stream.has_commands()))
+        let (slots, sum) = (&mut self.members, &mut self.command_bytes);
+        self.with_commands.serve(|member| {
+            let slot = slots.get_mut(&member)?;
+            let command = slot.stream.poll_command()?;
+            let before = core::mem::replace(&mut slot.command_bytes, slot.stream.command_bytes());
+            *sum = *sum - before + slot.command_bytes;
+            Some((command, slot.stream.has_commands()))
         })
     }
 
@@ -275,9 +283,8 @@ impl<F: Front + Clone> PoolSources<F> {
     #[must_use]
     pub fn poll_request(&mut self) -> Option<SourceRequest> {
         let slots = &mut self.members;
-        serve(&mut self.with_requests, |member| {
-            Some((slots.get_mut(&member)?.stream.poll_request()?, false))
-        })
+        self.with_requests
+            .serve(|member| Some((slots.get_mut(&member)?.stream.poll_request()?, false)))
     }
 
     /// The next notice.
@@ -287,7 +294,7 @@ impl<F: Front + Clone> PoolSources<F> {
             return Some(SourcesNotice::Ready);
         }
         let slots = &mut self.members;
-        serve(&mut self.with_notices, |member| {
+        self.with_notices.serve(|member| {
             let stream = &mut slots.get_mut(&member)?.stream;
             let notice = stream.poll_notice()?;
             Some((SourcesNotice::Stream { member, notice }, stream.has_notices()))
@@ -334,6 +341,12 @@ impl<F: Front + Clone> PoolSources<F> {
         self.queued
     }
 
+    /// Bytes of the commands that wait in all streams together: never above the limit of the
+    /// [configuration](PoolSourcesConfig::with_max_command_bytes).
+    pub fn command_bytes(&self) -> u64 {
+        self.command_bytes
+    }
+
     /// Events and heartbeats refused with a [`SourcesError`].
     pub fn refused(&self) -> u64 {
         self.refused
@@ -352,6 +365,7 @@ impl<F: Front + Clone> PoolSources<F> {
             expected: false,
             due: None,
             queued: (0, 0),
+            command_bytes: 0,
         }))
     }
 
@@ -406,6 +420,11 @@ impl<F: Front + Clone> PoolSources<F> {
         let slot = self.members.get_mut(&member).ok_or(SourcesError::UnknownMember { member })?;
         let before = slot.stream.has_recovered();
         let handled = hand(&mut slot.stream);
+        // Only this stream can have made it too much, and what it gives up is enough.
+        let others = self.command_bytes - slot.command_bytes;
+        if slot.stream.command_bytes() > self.config.max_command_bytes - others {
+            slot.stream.give_up_commands();
+        }
         if slot.expected && !before && slot.stream.has_recovered() {
             self.gate.recovered += 1;
         }
@@ -429,6 +448,8 @@ impl<F: Front + Clone> PoolSources<F> {
         let before = core::mem::replace(&mut slot.queued, slot.stream.queued());
         self.queued.0 = self.queued.0 - before.0 + slot.queued.0;
         self.queued.1 = self.queued.1 - before.1 + slot.queued.1;
+        let before = core::mem::replace(&mut slot.command_bytes, slot.stream.command_bytes());
+        self.command_bytes = self.command_bytes - before + slot.command_bytes;
         if slot.stream.has_commands() {
             self.with_commands.insert(member);
         }
@@ -453,8 +474,9 @@ impl<F: Front + Clone> PoolSources<F> {
         });
         self.queued.0 -= slot.queued.0;
         self.queued.1 -= slot.queued.1;
+        self.command_bytes -= slot.command_bytes;
         for list in [&mut self.with_commands, &mut self.with_requests, &mut self.with_notices] {
-            list.remove(&member);
+            list.remove(member);
         }
         if slot.expected {
             self.gate.expected -= 1;
@@ -466,21 +488,4 @@ impl<F: Front + Clone> PoolSources<F> {
         }
         true
     }
-}
-
-/// Takes one item from the first member of a list, which leaves the list when it has no more.
-fn serve<T>(
-    list: &mut BTreeSet<Member>,
-    mut take: impl FnMut(Member) -> Option<(T, bool)>,
-) -> Option<T> {
-    while let Some(member) = list.first().copied() {
-        let taken = take(member);
-        if !matches!(taken, Some((_, true))) {
-            list.remove(&member);
-        }
-        if let Some((item, _)) = taken {
-            return Some(item);
-        }
-    }
-    None
 }

@@ -101,9 +101,10 @@ impl<F: Front> SourceStream<F> {
         if recovery.awaits(kind) {
             return;
         }
-        if self.doubt == Some(Doubt::Host) && self.now < self.suspicion_rest {
-            recovery.retry_at = self.suspicion_rest;
-            recovery.deadline = self.suspicion_rest.saturating_add(self.config.deadline());
+        let of_host = matches!(self.doubt, Some(Doubt::Host | Doubt::Backlog));
+        if of_host && self.now < self.host_rest {
+            recovery.retry_at = self.host_rest;
+            recovery.deadline = self.host_rest.saturating_add(self.config.deadline());
             return self.open(kind);
         }
         // The first question and the one that follows it go out at once, and after progress again.

@@ -45,8 +45,8 @@ pub struct SourceStream<F: Front> {
     pub(super) goal: Option<EventId>,
     /// Until when orphans are only counted.
     pub(super) orphans_rest: Instant,
-    /// Until when a suspicion of the host waits before the full state is asked.
-    pub(super) suspicion_rest: Instant,
+    /// Until when a doubt that the host brought about waits before the full state is asked.
+    pub(super) host_rest: Instant,
     /// Whether the source has shown that it has only its latest events to tell.
     pub(super) only_latest: bool,
     pub(super) next_request: RequestId,
@@ -77,7 +77,7 @@ impl<F: Front> SourceStream<F> {
             recovered: false,
             goal: None,
             orphans_rest: Instant::ZERO,
-            suspicion_rest: Instant::ZERO,
+            host_rest: Instant::ZERO,
             only_latest: false,
             next_request: RequestId::new(0),
             out: Outbox::new(member, config.max_notices()),
@@ -283,6 +283,17 @@ impl<F: Front> SourceStream<F> {
         self.out.has_commands()
     }
 
+    /// Bytes of stores and removals that wait.
+    pub(super) fn command_bytes(&self) -> u64 {
+        self.out.command_bytes()
+    }
+
+    /// Drops the commands that wait; a full state takes their place.
+    pub(super) fn give_up_commands(&mut self) {
+        self.fall_behind();
+        self.settle();
+    }
+
     pub(super) fn has_request(&self) -> bool {
         self.out.request.is_some()
     }
@@ -404,11 +415,16 @@ impl<F: Front> SourceStream<F> {
             self.note_orphans(orphans);
         }
         if waiting > self.config.max_command_bytes() {
-            self.stats.backlogs += 1;
-            self.doubt = Some(Doubt::Backlog);
-            self.front.reset();
-            self.out.clear_member();
+            self.fall_behind();
         }
+    }
+
+    /// The host left too many commands waiting.
+    fn fall_behind(&mut self) {
+        self.stats.backlogs += 1;
+        self.doubt = Some(Doubt::Backlog);
+        self.front.reset();
+        self.out.clear_member();
     }
 
     /// Counts orphans and recovers for them, unless the source would not tell more than it has: the

@@ -82,6 +82,18 @@ fn an_answer_that_vouches_for_nothing_leaves_a_member_without_a_gap_alone() {
     }
 }
 
+/// Asked about orphans, the source has forgotten what follows the last event applied: that loss comes
+/// to light by its answer alone.
+#[test]
+fn latest_events_beyond_all_that_was_heard_of_bring_a_gap_to_light() {
+    let mut world = orphaned(SourceConfig::new(1));
+    let request = world.request();
+    let events = [(13, plain([13])), (14, plain([14]))];
+    assert_eq!(world.latest(request.id, 1, events), Handled::Applied);
+    assert_eq!(world.request().kind, history(11, 14));
+    world.assert_owns(0..11);
+}
+
 #[test]
 fn orphans_whose_parents_nobody_tells_cost_nothing() {
     let config = SourceConfig::new(1).with_deadline(Millis::new(5000)).unwrap();

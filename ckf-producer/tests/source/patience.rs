@@ -1,8 +1,8 @@
 //! Time and bounds: retries, deadlines, full queues, hosts that do not poll.
 
 use ckf_producer::source::{
-    Direct, Doubt, Handled, RequestKind, SourceConfig, SourceNotice, SourceStream, StreamState,
-    WakeReason,
+    Direct, Doubt, FullState, Handled, RequestKind, SourceConfig, SourceNotice, SourceStream,
+    StreamState, WakeReason,
 };
 use ckf_protocol::Millis;
 
@@ -185,6 +185,27 @@ fn commands_that_nobody_polls_stay_bounded_and_nothing_is_lost() {
     world.assert_owns(0..10_000);
 }
 
+/// A host that passes questions and answers on at once but takes no commands: it is asked for full states
+/// at the pace of the longest back-off, not as fast as events come.
+#[test]
+fn full_states_for_commands_that_nobody_polls_are_asked_at_the_pace_of_the_longest_back_off() {
+    let config = config().with_max_command_bytes(100).unwrap();
+    let longest = config.longest_back_off().get();
+    let mut stream = SourceStream::new(MEMBER, config, Direct);
+    let (millis, mut asked) = (10 * longest, 0);
+    for now in 0..millis {
+        stream.handle_event(generation(1), id(now), store([now]), at(now));
+        stream.handle_timeout(at(now));
+        while let Some(request) = stream.poll_request() {
+            asked += 1;
+            let state =
+                FullState { generation: generation(1), as_of: Some(id(now)), content: store(0..3) };
+            stream.handle_full_state(request.id, state, at(now));
+        }
+    }
+    assert!((5..=12).contains(&asked), "{asked} full states in ten longest back-offs");
+}
+
 #[test]
 fn notices_that_nobody_polls_stay_bounded() {
     let mut world = World::direct(config().with_max_notices(3));
@@ -285,6 +306,37 @@ fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
             world.assert_owns(0..=last);
         }
     }
+}
+
+/// F21: a number was used up for an event that the source never managed to store. Neither its history
+/// nor its state has it: that costs one recovery, not all that follow.
+#[test]
+fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
+    let mut world = World::direct(config());
+    world.event(1, 9, store([9]));
+    let request = world.request();
+    world.full_state(request.id, 1, 9, store([9]));
+    world.heartbeat(1, 10);
+    let answer = |world: &mut World<Direct>, end| loop {
+        match world.stream.poll_request() {
+            _ if world.stream.state() == end => return,
+            Some(request) if request.kind == RequestKind::FullState => {
+                world.full_state(request.id, 1, 9, store([9]));
+            }
+            Some(request) => {
+                world.history_end(request.id);
+            }
+            None => world.sleep(),
+        }
+    };
+    answer(&mut world, StreamState::Failed);
+    world.heartbeat(1, 9);
+    answer(&mut world, StreamState::Live);
+    world.assert_owns([9]);
+    assert_eq!(world.stream.stats().failures, 1);
+    // What is really missing comes to light with the next sign of life.
+    world.heartbeat(1, 10);
+    assert_eq!(world.stream.state(), StreamState::Recovering { doubt: None });
 }
 
 /// A heartbeat from before the first event, come late, does not make what is missing known.

@@ -1,10 +1,12 @@
 //! The streams of a pool: discovery, readiness, delegation.
 
+use std::collections::BTreeSet;
+
 use ckf_producer::source::{
     Direct, FullState, Handled, PoolSources, PoolSourcesConfig, ReadyReason, ReadyRule,
     RequestKind, SourceConfig, SourceNotice, SourceStream, SourcesError, SourcesNotice, WakeReason,
 };
-use ckf_producer::{Command, Member, WorkerId};
+use ckf_producer::{Command, Member, Pool, WorkerId};
 use ckf_protocol::Millis;
 use proptest::prelude::*;
 
@@ -287,4 +289,70 @@ fn the_events_that_wait_in_all_streams_together_are_bounded() {
         sources.handle_timeout(at(10_000_000));
         assert_eq!(sources.queued(), (0, 0));
     }
+}
+
+/// A host that polls nothing while all members have much to say: what waits keeps within the limit of
+/// the pool, and full states make up for it.
+#[test]
+fn the_commands_that_wait_in_all_streams_together_are_bounded() {
+    let rule = ReadyRule::new(50, Millis::new(1000)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule);
+    assert!(config.with_max_command_bytes(0).is_err());
+    for limit in [1, 100, 5_000] {
+        let config = config.with_max_command_bytes(limit).unwrap();
+        let mut sources = PoolSources::new(config, Direct, at(0));
+        let event = |sources: &mut PoolSources<Direct>, worker: u64, number: u64| {
+            let block = store([worker << 32 | number]);
+            sources.handle_event(member(worker), generation(1), id(number), block, at(0)).unwrap();
+        };
+        for number in 0..100 {
+            for worker in 0..7 {
+                event(&mut sources, worker, number);
+                assert!(sources.command_bytes() <= limit);
+            }
+        }
+        assert!(sources.stats().backlogs > 0);
+        let mut pool = new_pool();
+        let drain = |sources: &mut PoolSources<Direct>, pool: &mut Pool| {
+            while let Some(command) = sources.poll_command() {
+                assert_eq!(pool.apply(&command).error, None);
+            }
+            assert_eq!(sources.command_bytes(), 0);
+        };
+        drain(&mut sources, &mut pool);
+        while let Some(request) = sources.poll_request() {
+            assert_eq!(request.kind, RequestKind::FullState);
+            let content = store((0..100).map(|number| request.member.worker.get() << 32 | number));
+            let state = FullState { generation: generation(1), as_of: Some(id(99)), content };
+            sources.handle_full_state(request.member, request.id, state, at(0));
+        }
+        drain(&mut sources, &mut pool);
+        (0..7).for_each(|worker| assert_eq!(pool.owned_blocks(member(worker)), 100));
+        // Members that go take theirs along.
+        if limit > 100 {
+            event(&mut sources, 0, 100);
+            assert!(sources.command_bytes() > 0);
+            sources.remove(member(0), at(0));
+            assert_eq!(sources.command_bytes(), 0);
+        }
+    }
+}
+
+/// A host that takes out one command a turn hears of every member, however much another one says.
+#[test]
+fn a_member_with_much_to_say_does_not_silence_others() {
+    let mut sources = sources(50, 1000, SourceConfig::new(1));
+    let event = |sources: &mut PoolSources<Direct>, worker: u64, number: u64| {
+        let handled =
+            sources.handle_event(member(worker), generation(1), id(number), store([number]), at(0));
+        assert_eq!(handled, Ok(Handled::Applied));
+    };
+    (0..5).for_each(|worker| event(&mut sources, worker, 0));
+    let mut heard = BTreeSet::new();
+    for number in 1..10 {
+        event(&mut sources, 0, number);
+        let command = sources.poll_command().unwrap();
+        heard.insert(command.member().unwrap());
+    }
+    assert_eq!(heard.len(), 5, "{heard:?}");
 }

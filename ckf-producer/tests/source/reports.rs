@@ -266,6 +266,20 @@ fn f19_answers_of_a_superseded_generation_are_dropped_and_counted() {
     assert_eq!(world.stream.poll_request(), None);
 }
 
+/// An answer that tells of a new life comes for the old question: the new life is asked at once, for
+/// nothing else may ever arrive of it.
+#[test]
+fn f19_an_answer_of_a_newer_generation_has_that_one_asked() {
+    let mut world = World::direct(SourceConfig::new(1));
+    world.event(4, 70, store([1]));
+    let old = world.request();
+    assert_eq!(world.full_state(old.id, 5, 3, store([2])), Handled::Late);
+    let new = world.request();
+    assert_eq!((new.generation, new.kind), (generation(5), RequestKind::FullState));
+    assert_eq!(world.full_state(new.id, 5, 3, store([2])), Handled::Applied);
+    world.assert_owns([2]);
+}
+
 #[test]
 fn f19_the_second_answer_to_a_question_is_late() {
     let mut world = World::direct(SourceConfig::new(1).with_max_history(0));

@@ -468,6 +468,9 @@ fn a_full_translator_refuses_counts_and_starts_no_recovery() {
     engine.remove(removed([1]));
     engine.batch(vec![EngineEvent::Cleared, EngineEvent::Stored(stored(7..=9, None, 7..=9))]);
     assert_eq!(engine.depth(&query(Scope::default(), 7..=9)), 3);
+    // So that an unknown parent is a surprise again.
+    engine.store(stored([6], 5, [6]));
+    assert_eq!((engine.stats().refused, engine.stats().orphans), (3, 1));
 }
 
 #[test]
