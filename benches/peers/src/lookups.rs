@@ -160,8 +160,11 @@ pub fn compare(workload: &dyn Workload, options: Options, clock: &Clock) -> Map<
     });
     let mut out = Map::new();
     for row in &mut rows {
+        let medians = row.samples.medians(options.rounds).summary(clock, row.per_call as f64);
         let summary = row.samples.summary(clock, row.per_call as f64);
-        out.insert(row.name.into(), row_json(row, &summary, &queries, clock));
+        let mut json = row_json(row, &summary, &queries, clock);
+        json["median_p99_ns"] = json!(round1(medians.p99));
+        out.insert(row.name.into(), json);
     }
     drop(rows);
     if options.writer {

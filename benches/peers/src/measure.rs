@@ -88,6 +88,19 @@ impl Samples {
         self.0.append(&mut other.0);
     }
 
+    /// Of each call, the median of its times in all rounds, which were appended one after the
+    /// other: that leaves out the pauses of the machine, which seldom meet a call twice.
+    pub fn medians(&self, rounds: usize) -> Samples {
+        let calls = self.0.len() / rounds.max(1);
+        let median = |call| {
+            let mut times: Vec<u64> =
+                (0..rounds).map(|round| self.0[round * calls + call]).collect();
+            times.sort_unstable();
+            times[rounds / 2]
+        };
+        Samples((0..calls).map(median).collect())
+    }
+
     /// Percentiles, mean and maximum in nanoseconds, each divided by `per` (requests per call).
     pub fn summary(&mut self, clock: &Clock, per: f64) -> Summary {
         self.0.sort_unstable();
