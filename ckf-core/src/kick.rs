@@ -6,8 +6,9 @@
 
 use crate::{Address, BucketIndex, Buckets, Format};
 
-/// Buckets that one search may look at. At 95 % load some 15 % of the buckets still have room, so
-/// a search that looks at this many fails only when the table is practically full.
+/// Full buckets whose residents one search may think of moving; it looks at the other buckets of
+/// all of them. At 95 % load some 15 % of the buckets still have room, so a search that looks at
+/// so many fails only when the table is practically full.
 const SEARCH_BUCKETS: usize = 512;
 
 /// Buckets within which most searches end.
@@ -58,13 +59,19 @@ impl Plan {
     }
 }
 
-/// Finds a plan for an address whose candidate buckets are both full.
+/// Finds a plan for an address whose candidate buckets are both full. Adds to `searched` the full
+/// buckets whose residents it thought of moving: the unit of its work.
 #[cold]
-pub(crate) fn plan(format: &Format, buckets: &impl Buckets, address: &Address) -> Option<Plan> {
+pub(crate) fn plan(
+    format: &Format,
+    buckets: &impl Buckets,
+    address: &Address,
+    searched: &mut u32,
+) -> Option<Plan> {
     // Most searches end soon; making room for the largest would cost more than they do. What the
     // small one finds, the large one would find as well.
-    search::<SOON>(format, buckets, address)
-        .or_else(|| search::<SEARCH_BUCKETS>(format, buckets, address))
+    search::<SOON>(format, buckets, address, searched)
+        .or_else(|| search::<SEARCH_BUCKETS>(format, buckets, address, searched))
 }
 
 /// The search, over at most `MOST` buckets.
@@ -72,6 +79,7 @@ fn search<const MOST: usize>(
     format: &Format,
     buckets: &impl Buckets,
     address: &Address,
+    searched: &mut u32,
 ) -> Option<Plan> {
     let root =
         |bucket: BucketIndex, at| Node { bucket: bucket.get(), parent: at, slot: 0, depth: 0 };
@@ -86,6 +94,7 @@ fn search<const MOST: usize>(
         let node = nodes[next];
         let here = format.bucket(node.bucket)?;
         let image = buckets.image(here);
+        *searched += 1;
         for (slot, resident) in (0u8..).zip(image.slots()) {
             let Some(resident) = resident else { continue };
             let there = format.alternate(here, resident);

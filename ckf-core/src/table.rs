@@ -186,6 +186,23 @@ impl<B: Buckets> Table<B> {
     pub fn insert(
         &mut self,
         address: &Address,
+        on_change: impl FnMut(Change),
+    ) -> Result<u32, Full> {
+        self.insert_counting(address, &mut 0, on_change)
+    }
+
+    /// [`insert`](Self::insert) for callers that have to bound their work. Adds to `searched` the
+    /// full buckets whose residents were thought of, whether room was found or not, each at the
+    /// price of a look at four other buckets: none if a candidate bucket has a free slot, most
+    /// often 1 or 2 otherwise, and 544 at most, in a table that is practically full.
+    ///
+    /// # Errors
+    /// [`Full`], as [`insert`](Self::insert).
+    #[inline]
+    pub fn insert_counting(
+        &mut self,
+        address: &Address,
+        searched: &mut u32,
         mut on_change: impl FnMut(Change),
     ) -> Result<u32, Full> {
         match self.put(address) {
@@ -193,7 +210,7 @@ impl<B: Buckets> Table<B> {
                 on_change(change);
                 Ok(0)
             }
-            None => self.insert_by_moving(address, &mut on_change),
+            None => self.insert_by_moving(address, searched, &mut on_change),
         }
     }
 
@@ -242,9 +259,10 @@ impl<B: Buckets> Table<B> {
     fn insert_by_moving(
         &mut self,
         address: &Address,
+        searched: &mut u32,
         on_change: &mut impl FnMut(Change),
     ) -> Result<u32, Full> {
-        let plan = plan(&self.format, &self.buckets, address).ok_or(Full)?;
+        let plan = plan(&self.format, &self.buckets, address, searched).ok_or(Full)?;
         self.relocate(&plan, on_change);
         let Some(after) = self.image(plan.target()).with(address.fingerprint) else {
             unreachable!("a plan makes room in its target")
@@ -352,6 +370,31 @@ mod tests {
                 assert!(accepted.iter().all(|&hash| table.contains(hash)));
             }
         }
+    }
+
+    /// The work of a search, in full buckets gone through: few at usual loads, bounded at any, and none
+    /// where there is a free slot.
+    #[test]
+    fn f26_a_search_is_counted_and_bounded() {
+        let format = Format::any_count(5_000, 1).unwrap();
+        let mut table = Table::new(format).unwrap();
+        let (mut searches, mut total, mut most) = (0, 0, 0);
+        for i in 0..20_000 {
+            let address = format.address(BlockHash::new(i));
+            let full = [address.first, address.second].map(|at| table.image(at).occupied() == 4);
+            let mut searched = 7;
+            let moves = table.insert_counting(&address, &mut searched, |_| ());
+            searched -= 7;
+            assert_eq!(searched != 0, full == [true; 2]);
+            assert!(moves.is_err() || (moves == Ok(0)) == (searched == 0));
+            assert!(searched <= 544, "{searched}");
+            searches += u32::from(i < 19_000 && searched != 0);
+            total += if i < 19_000 { searched } else { 0 };
+            most = most.max(searched);
+            assert_eq!(moves.is_err(), searched == 544, "it gives up only at its bound");
+        }
+        assert!(searches > 1_000 && total < 3 * searches, "{total} in {searches} up to 95 %");
+        assert_eq!(most, 544);
     }
 
     #[test]
