@@ -120,6 +120,7 @@ mod pool;
 mod producer;
 mod projection;
 mod publish;
+mod readmission;
 pub mod source;
 mod stats;
 

@@ -20,12 +20,8 @@ use crate::buckets::{PoolBuckets, PoolTable, Tag};
 use crate::budget::Budget;
 use crate::dirty::Dirty;
 use crate::error::Violation;
-use crate::ownership::{CLASSES, Counts, Cursor, Held, Key, LINE_SLOTS, OwnerId, Scramble};
-
-/// Searches for room that one command may waste on re-admission before it leaves it at that.
-const FRUITLESS_PER_COMMAND: u32 = 2;
-/// Lines of the omitted set that one command may look through for re-admission.
-const LINES_PER_COMMAND: u32 = 512;
+use crate::ownership::{CLASSES, Counts, Held, Key, OwnerId, Scramble};
+use crate::readmission::{Readmission, SearchCredit};
 
 /// Filter with tags and published images, dirty buckets, shared and omitted blocks.
 #[derive(Clone, Debug)]
@@ -33,15 +29,13 @@ pub(crate) struct Projection {
     pub(crate) table: PoolTable,
     pub(crate) dirty: Dirty,
     /// Blocks in the filter that have several owners, or once had.
-    shared: Counts,
+    pub(crate) shared: Counts,
     /// Blocks that are not in the filter, whatever their number of owners.
-    omitted: Counts,
-    scramble: Scramble,
-    /// Where the next re-admission looks.
-    cursor: Cursor,
-    /// Refused re-admissions in a row, since the last change that could have made room.
-    fruitless: u64,
-    counters: FilterCounters,
+    pub(crate) omitted: Counts,
+    pub(crate) scramble: Scramble,
+    pub(crate) readmission: Readmission,
+    pub(crate) credit: SearchCredit,
+    pub(crate) counters: FilterCounters,
 }
 
 /// Counters over the life of a pool.
@@ -50,6 +44,7 @@ pub(crate) struct FilterCounters {
     pub(crate) kicks: u64,
     pub(crate) refused: u64,
     pub(crate) readmitted: u64,
+    pub(crate) searched: u64,
 }
 
 /// What a member's gain of a block is for the pool.
@@ -91,8 +86,8 @@ impl Projection {
             shared: Counts::new(),
             omitted: Counts::new(),
             scramble,
-            cursor: Cursor::default(),
-            fruitless: 0,
+            readmission: Readmission::default(),
+            credit: SearchCredit::default(),
             counters: FilterCounters::default(),
         })
     }
@@ -154,6 +149,7 @@ impl Projection {
         self.counters.kicks += former.counters.kicks;
         self.counters.refused += former.counters.refused;
         self.counters.readmitted += former.counters.readmitted;
+        self.counters.searched += former.counters.searched;
     }
 
     /// Reads one word of each of the block's buckets.
@@ -241,7 +237,8 @@ impl Projection {
     }
 
     /// Enters a block that is not in the filter: with the tag of its sole owner, or as a shared
-    /// one. Without room for it in the filter it is remembered as omitted.
+    /// one. Without room for it in the filter it is remembered as omitted; so it is, unsearched,
+    /// where searches for others have used up what they may.
     fn enter(
         &mut self,
         key: Key,
@@ -250,15 +247,19 @@ impl Projection {
         owners: u16,
         budget: &mut Budget,
     ) -> Result<Gain, AllocationError> {
-        if self.place(address, tag) {
+        if self.put(address, tag) {
+            return Ok(Gain::First);
+        }
+        self.credit.grant_for_block();
+        if self.credit.is_left() && self.make_place(address, tag) {
             return Ok(Gain::First);
         }
         self.omit(key, owners, budget)
     }
 
-    /// Writes a fingerprint with its tag to the filter, if there is room.
-    fn place(&mut self, address: &Address, tag: Tag) -> bool {
-        let Some(change) = self.table.put(address) else { return self.make_place(address, tag) };
+    /// Writes a fingerprint with its tag to a free slot of its buckets, if there is one.
+    pub(crate) fn put(&mut self, address: &Address, tag: Tag) -> bool {
+        let Some(change) = self.table.put(address) else { return false };
         self.placed(&change, tag);
         true
     }
@@ -270,18 +271,21 @@ impl Projection {
         self.table.buckets_mut().set_tag(change.slot(), tag);
     }
 
-    /// Writes a fingerprint with its tag to the filter, if moving others makes room.
+    /// Writes a fingerprint with its tag to the filter, if moving others makes room. Takes the
+    /// search from the credit.
     #[cold]
-    fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
+    pub(crate) fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
         let Self { table, dirty, .. } = self;
-        let mut gained = None;
-        let placed = table.insert(address, |change| {
+        let (mut gained, mut searched) = (None, 0);
+        let placed = table.insert_counting(address, &mut searched, |change| {
             dirty.mark(&change);
             // The last change is that of the new fingerprint.
             gained = Some(change.slot());
         });
+        self.credit.take(searched);
+        self.counters.searched += u64::from(searched);
         let (Ok(moves), Some(slot)) = (placed, gained) else { return false };
-        table.buckets_mut().set_tag(slot, tag);
+        self.table.buckets_mut().set_tag(slot, tag);
         self.counters.kicks += u64::from(moves);
         true
     }
@@ -295,8 +299,8 @@ impl Projection {
     ) -> Result<Gain, AllocationError> {
         self.omitted.enter(key, owners, budget)?;
         self.counters.refused += 1;
-        // The set may have grown and moved blocks about, so the round starts anew.
-        self.fruitless = 0;
+        // Perhaps nobody has searched for it yet; and the set may have moved blocks about.
+        self.readmission.start_anew();
         Ok(Gain::Omitted)
     }
 
@@ -345,7 +349,7 @@ impl Projection {
         if self.omitted.len() != 0 {
             match self.omitted.lose(key, budget) {
                 Some(0) => {
-                    self.fruitless = 0;
+                    self.readmission.start_anew();
                     self.drop_if_none_omitted(budget);
                     return Ok(Loss::Final);
                 }
@@ -362,7 +366,7 @@ impl Projection {
     fn vacate(&mut self, slot: SlotIndex) {
         let change = self.table.vacate(slot);
         self.dirty.mark(&change);
-        self.fruitless = 0;
+        self.readmission.start_anew();
     }
 
     /// Enters a block of a former projection of the same owners, with its sole owner.
@@ -410,72 +414,10 @@ impl Projection {
         })
     }
 
-    fn drop_if_none_omitted(&mut self, budget: &mut Budget) {
+    pub(crate) fn drop_if_none_omitted(&mut self, budget: &mut Budget) {
         if self.omitted.len() == 0 {
             core::mem::replace(&mut self.omitted, Counts::new()).release(budget);
-            self.cursor = Cursor::default();
+            self.readmission = Readmission::default();
         }
-    }
-
-    /// Tries to find room for up to `limit` omitted blocks; returns how many found it.
-    ///
-    /// Goes round the omitted blocks from command to command, until none of them has found room
-    /// since the filter last lost a fingerprint. Work is bounded by `limit`, a few refused searches,
-    /// and a number of lines looked at; without omitted blocks it is one comparison.
-    #[inline]
-    pub(crate) fn readmit(&mut self, limit: u32, budget: &mut Budget) -> u64 {
-        if self.omitted.len() == 0 || self.fruitless >= self.omitted.len() {
-            return 0;
-        }
-        self.readmit_some(limit, budget)
-    }
-
-    #[cold]
-    fn readmit_some(&mut self, limit: u32, budget: &mut Budget) -> u64 {
-        let (mut readmitted, mut fruitless) = (0, 0);
-        'lines: for _ in 0..LINES_PER_COMMAND {
-            let (here, mut line) = (self.cursor, [None; LINE_SLOTS]);
-            match self.omitted.next_line(&mut self.cursor) {
-                Some(held) => line.iter_mut().zip(held).for_each(|(slot, held)| *slot = Some(held)),
-                None => self.cursor = Cursor::default(),
-            }
-            for held in line.into_iter().flatten() {
-                if readmitted == limit || fruitless == FRUITLESS_PER_COMMAND {
-                    self.cursor = here;
-                    break 'lines;
-                }
-                if self.readmit_one(held, budget) {
-                    readmitted += 1;
-                } else {
-                    fruitless += 1;
-                }
-            }
-            if self.fruitless >= self.omitted.len() {
-                break;
-            }
-        }
-        if readmitted != 0 {
-            // Shrinking moves blocks about, so the round starts anew.
-            self.fruitless = 0;
-            self.omitted.shrink(budget);
-            self.drop_if_none_omitted(budget);
-            self.counters.readmitted += u64::from(readmitted);
-        }
-        u64::from(readmitted)
-    }
-
-    /// A re-admitted block is counted as a shared one, also with one owner: nobody knows which.
-    fn readmit_one(&mut self, held: Held, budget: &mut Budget) -> bool {
-        let address = self.table.format().address(self.scramble.block(held.key));
-        let readmitted = self.shared.reserve(held.key, budget).is_ok()
-            && self.place(&address, Tag::SHARED)
-            && self.shared.enter(held.key, held.count, budget).is_ok();
-        if readmitted {
-            self.omitted.remove_in_walk(held);
-            self.fruitless = 0;
-        } else {
-            self.fruitless += 1;
-        }
-        readmitted
     }
 }

@@ -18,8 +18,11 @@ pub struct PoolStats {
     pub occupancy_per_mille: u16,
     /// Blocks owned but not in the filter, now.
     pub omitted: u64,
-    /// Insertions that the filter refused.
+    /// Blocks for which the filter had no room when they came.
     pub refused_insertions: u64,
+    /// Full buckets that were gone through in search of room, a look at four others for each: what a
+    /// filter near its limit costs.
+    pub searched_buckets: u64,
     /// Omitted blocks that found room later.
     pub readmitted: u64,
     /// Fingerprints moved to make room for others.
@@ -69,6 +72,7 @@ impl Pool {
             occupancy_per_mille: projection.table.load_per_mille(),
             omitted: projection.omitted().len(),
             refused_insertions: counters.refused,
+            searched_buckets: counters.searched,
             readmitted: counters.readmitted,
             kicks: counters.kicks,
             dirty_buckets: projection.dirty.len(),

@@ -4,7 +4,8 @@ use ckf_core::AllocationError;
 
 use super::line::CountLine;
 use super::scramble::Key;
-use super::set::{Cursor, Held, Set};
+use super::set::Set;
+use super::walk::{Cursor, Held};
 use crate::budget::Budget;
 
 /// Classes of [`Counts::histogram`].

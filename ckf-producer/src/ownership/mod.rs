@@ -9,6 +9,7 @@ mod line;
 mod scramble;
 mod segment;
 mod set;
+mod walk;
 
 use alloc::vec::Vec;
 
@@ -21,7 +22,8 @@ pub(crate) use counts::{CLASSES, Counts};
 pub(crate) use line::{LINE_SLOTS, MarkLine};
 pub use scramble::HashSeeds;
 pub(crate) use scramble::{Key, Scramble};
-pub(crate) use set::{Cursor, Held, Home, Set};
+pub(crate) use set::{Home, Set};
+pub(crate) use walk::{Cursor, Held};
 
 /// Who owns what: the exact state of a pool.
 #[derive(Clone, Debug)]

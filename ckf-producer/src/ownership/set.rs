@@ -34,19 +34,19 @@ const SPARSE: usize = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct Set<L> {
     /// In the order of the keys.
-    segments: Vec<Segment<L>>,
+    pub(super) segments: Vec<Segment<L>>,
     /// Rounds of splitting that are complete.
     round: u32,
     /// Segments that were split in the present round: the first ones.
     split: usize,
-    len: u64,
+    pub(super) len: u64,
 }
 
 /// Where a hash lies. Valid until the set is changed by an insertion or shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    segment: u32,
-    spot: Spot,
+    pub(super) segment: u32,
+    pub(super) spot: Spot,
 }
 
 /// The line that a hash prefers. Valid until a segment grows, splits or shrinks.
@@ -54,13 +54,6 @@ pub(crate) struct Place {
 pub(crate) struct Home {
     segment: u32,
     line: u32,
-}
-
-/// Position of a walk over all lines of a set.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor {
-    segment: usize,
-    line: usize,
 }
 
 impl<L: Line> Set<L> {
@@ -281,13 +274,6 @@ impl<L: Line> Set<L> {
         shrink_if_sparse(segment, budget);
     }
 
-    /// Removes the hash at `place`; every other place and every cursor stays valid.
-    #[inline]
-    pub(crate) fn remove_in_walk(&mut self, key: Key, place: Place) {
-        self.segments[place.segment as usize].remove(key, place.spot);
-        self.len -= 1;
-    }
-
     /// Gives memory back after removals in a walk.
     pub(crate) fn shrink(&mut self, budget: &mut Budget) {
         for segment in &mut self.segments {
@@ -302,27 +288,6 @@ impl<L: Line> Set<L> {
             segment.release(budget);
         }
         budget.release(segments);
-    }
-
-    /// The hashes of the line at `cursor`, which moves on; `None` at the end.
-    pub(crate) fn next_line(&self, cursor: &mut Cursor) -> Option<impl Iterator<Item = Held> + '_> {
-        loop {
-            let segment = self.segments.get(cursor.segment)?;
-            if let Some(line) = segment.lines().get(cursor.line) {
-                let at = *cursor;
-                cursor.line += 1;
-                return Some(held(at, line));
-            }
-            *cursor = Cursor { segment: cursor.segment + 1, line: 0 };
-        }
-    }
-
-    /// All hashes with their counts, in no meaningful order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Held> + '_ {
-        self.segments.iter().enumerate().flat_map(|(segment, lines)| {
-            let lines = lines.lines().iter().enumerate();
-            lines.flat_map(move |(line, held_here)| held(Cursor { segment, line }, held_here))
-        })
     }
 
     /// Whether every hash is where a search finds it, and lengths are right.
@@ -344,21 +309,6 @@ fn shrink_if_sparse<L: Line>(segment: &mut Segment<L>, budget: &mut Budget) {
     if segment.len() < lines * SPARSE && lines > 4 {
         let _delayed = segment.rebuild(lines / 4, budget);
     }
-}
-
-/// A hash found in a walk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(crate) key: Key,
-    pub(crate) count: u16,
-    pub(crate) place: Place,
-}
-
-fn held<L: Line>(at: Cursor, line: &L) -> impl Iterator<Item = Held> + '_ {
-    line.entries().map(move |(slot, key, count)| {
-        let spot = Spot { line: at.line as u32, slot: slot as u8 };
-        Held { key, count, place: Place { segment: at.segment as u32, spot } }
-    })
 }
 
 #[cfg(test)]
