@@ -64,6 +64,16 @@ impl<F: Front> SourceStream<F> {
         events.drain(..certain);
         // Without any, those that wait are the latest ones; without these, nothing is left to tell.
         let first = events.first().map(|(id, _)| *id).or(self.queue.last_run());
+        if events.is_empty() && first == Some(EventId::new(0)) {
+            // Nothing comes before the least of all numbers, wherever numbering may start.
+            let mut next = first;
+            while let Some(id) = next
+                && let Some(event) = self.queue.take(id)
+            {
+                events.push((id, event));
+                next = id.checked_next();
+            }
+        }
         let before = match first {
             None => self.newest,
             Some(_) if first == self.config.first_event() => None,

@@ -82,6 +82,21 @@ fn an_answer_that_vouches_for_nothing_leaves_a_member_without_a_gap_alone() {
     }
 }
 
+/// Nobody knows where numbering starts, and there is nobody to ask: but nothing comes before number 0.
+#[test]
+fn of_a_source_that_keeps_nothing_events_from_number_0_on_are_held() {
+    let mut world = World::direct(SourceConfig::new(1).with_first_event(None));
+    for number in 0..3 {
+        assert_eq!(world.event(1, number, store([number])), Handled::Queued);
+    }
+    let request = world.request();
+    assert_eq!(world.latest(request.id, 1, []), Handled::Applied);
+    assert_eq!(world.stream.state(), StreamState::Live);
+    assert_eq!((world.stream.applied(), world.stream.queued()), (Some(EventId::new(2)), (0, 0)));
+    world.event(1, 3, store([3]));
+    world.assert_owns(0..4);
+}
+
 /// Asked about orphans, the source has forgotten what follows the last event applied: that loss comes
 /// to light by its answer alone.
 #[test]
