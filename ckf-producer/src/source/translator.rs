@@ -126,21 +126,22 @@ enum Known {
     /// is anyone's guess.
     Ambiguous { hash: BlockHash, copies: NonZeroU32 },
     /// Nobody can rebuild it: the pool does not hold it, nor anything behind it.
-    Opaque,
+    Opaque { copies: NonZeroU32 },
 }
 
 impl Known {
     fn hash(self) -> Option<BlockHash> {
         match self {
             Self::Exact { hash, .. } | Self::Ambiguous { hash, .. } => Some(hash),
-            Self::Opaque => None,
+            Self::Opaque { .. } => None,
         }
     }
 
-    fn copies(&mut self) -> Option<&mut NonZeroU32> {
+    fn copies(&mut self) -> &mut NonZeroU32 {
         match self {
-            Self::Exact { copies, .. } | Self::Ambiguous { copies, .. } => Some(copies),
-            Self::Opaque => None,
+            Self::Exact { copies, .. }
+            | Self::Ambiguous { copies, .. }
+            | Self::Opaque { copies } => copies,
         }
     }
 }
@@ -318,7 +319,7 @@ impl Translator {
         }
         match self.known.insert(id, fresh) {
             None => {}
-            Some(opaque @ Known::Opaque) => *opaque = fresh,
+            Some(opaque @ Known::Opaque { .. }) => *opaque = fresh,
             Some(known) => {
                 if let Known::Exact { hash: held, copies, .. } = *known
                     && held != hash
@@ -329,10 +330,11 @@ impl Translator {
                     self.stats.ambiguous += 1;
                     return;
                 }
-                let Some(copies) = known.copies().filter(|_| self.config.copies) else {
+                if !self.config.copies {
                     self.stats.repeated += 1;
                     return;
-                };
+                }
+                let copies = known.copies();
                 *copies = copies.saturating_add(1);
             }
         }
@@ -344,13 +346,14 @@ impl Translator {
     /// A block that is known is announced again, and nobody can tell whether with the same content:
     /// another copy, where copies count.
     fn repeat(&mut self, id: Hashed<EngineBlockId>) {
-        let known = self.known.get_mut(id).filter(|_| self.config.copies);
-        let Some(Known::Exact { hash, copies, .. }) = known else {
-            self.stats.repeated += 1;
-            return;
-        };
-        *copies = copies.saturating_add(1);
-        self.holders.add(self.holders.hashed(*hash));
+        match self.known.get_mut(id).filter(|_| self.config.copies) {
+            Some(Known::Exact { hash, copies, .. }) => {
+                *copies = copies.saturating_add(1);
+                self.holders.add(self.holders.hashed(*hash));
+            }
+            Some(Known::Opaque { copies }) => *copies = copies.saturating_add(1),
+            _ => self.stats.repeated += 1,
+        }
     }
 
     /// Whether another block can be remembered: no limit is reached, no memory refused.
@@ -368,7 +371,7 @@ impl Translator {
             self.overfull = true;
         } else {
             self.stats.opaque += 1;
-            self.known.insert(id, Known::Opaque);
+            self.known.insert(id, Known::Opaque { copies: NonZeroU32::MIN });
         }
     }
 
@@ -391,10 +394,8 @@ impl Translator {
 
     fn forget(&mut self, id: Hashed<EngineBlockId>, changes: &mut BlockChanges) {
         let one_less = |known: &mut Known| {
-            let less = known.copies().and_then(|copies| {
-                *copies = NonZeroU32::new(copies.get() - 1)?;
-                Some(())
-            });
+            let less = NonZeroU32::new(known.copies().get() - 1);
+            less.into_iter().for_each(|less| *known.copies() = less);
             less.is_some()
         };
         let Some(known) = self.known.update(id, one_less) else {

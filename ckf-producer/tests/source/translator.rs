@@ -165,6 +165,20 @@ fn f06_a_copy_counts_whatever_else_its_announcement_says() {
     }
 }
 
+/// So does a copy of a block that nobody can rebuild: what follows it is no orphan while one is left.
+#[test]
+fn f06_copies_of_blocks_that_nobody_can_rebuild_count_as_well() {
+    let mut engine = Engine::new(config().with_copies(true));
+    let private = || StoredBlocks { private_from: Some(0), ..stored([1], None, [1]) };
+    engine.store(private());
+    engine.store(private());
+    engine.remove(removed([1]));
+    engine.store(stored([2], 1, [2]));
+    assert_eq!((engine.owned(), engine.stats().orphans), (0, 0));
+    engine.remove(removed([1, 2]));
+    assert_eq!(engine.world.stream.front().blocks(), (0, 0));
+}
+
 #[test]
 fn two_ids_of_equal_content_hold_one_hash_together() {
     let mut engine = Engine::new(config());
