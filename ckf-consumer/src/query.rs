@@ -225,9 +225,13 @@ impl QueryHandle {
     }
 
     /// Runs an operation in the code for this table's shape, addressing and backend. Tables that
-    /// are indexed as Dynamo's are share one code for all widths.
+    /// are indexed as Dynamo's are share one code for all widths. Where no lane is ready there is
+    /// nothing to look at, and `found` stays as it is.
     #[inline]
     fn run<T>(&self, operation: impl OnRows<T>, lanes: u64, found: &mut T) {
+        if lanes == 0 {
+            return;
+        }
         let (rows, scan) = (self.table.rows(), self.table.scan());
         let task = Task { operation, lanes, found };
         match (self.table.addressing(), rows.shift()) {
@@ -369,5 +373,42 @@ impl OnRows<u64> for Contains {
     ) {
         let spot = Spot::of(&ground.addresser.address(self.0));
         *found = ground.rows.holders(ground.scan, &spot, lanes) & lanes;
+    }
+}
+
+#[cfg(all(test, not(ckf_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Consumer, ConsumerConfig};
+    use ckf_core::Format;
+    use ckf_protocol::{IdentityHalf, IdentitySource, IndexerDomainId, Manifest};
+
+    #[test]
+    fn where_no_lane_is_ready_no_prompt_is_looked_at() {
+        let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
+        let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
+        let manifest = (0..16)
+            .fold(Manifest::builder(domain, Format::any_count(100, 1).unwrap()), |builder, dc| {
+                builder.dc(DcId::new(dc))
+            })
+            .build()
+            .unwrap();
+        let (query, mut writers) = Consumer::writers(&manifest, ConsumerConfig::default()).unwrap();
+        let rolled = |answer: &mut Matches| {
+            let mut rolled = 0;
+            let hashes = (0..10_000).map(BlockHash::new).inspect(|_| rolled += 1);
+            query.fill(10_000, answer, Walk(hashes));
+            rolled
+        };
+        let mut answer = Matches::NONE;
+        assert_eq!(rolled(&mut answer), 0);
+        writers[3].begin_install(DcId::new(3));
+        writers[3].publish_ready(Sequence::ZERO, Instant::ZERO);
+        assert!((1..100).contains(&rolled(&mut answer)));
+        writers[3].retire();
+        // Whatever the answer held before.
+        assert_eq!(rolled(&mut answer), 0);
+        assert_eq!((answer.asked(), answer.iter().count()), (10_000, 0));
+        assert_eq!((answer.best_depth(), answer.best()), (None, LaneMask::EMPTY));
     }
 }
