@@ -47,6 +47,8 @@ mod tests {
                 assert!((full / 2..=full).contains(&wait), "{i}: {wait}");
             }
         }
+        // Also from one try to the next, once they no longer double.
+        assert!(waits(1)[10..].iter().any(|&wait| wait != waits(1)[10]));
         assert_ne!(waits(1), waits(2));
         assert_eq!(waits(1), waits(1));
         let mut backoff = Backoff::new(1);
