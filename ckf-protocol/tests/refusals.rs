@@ -2,7 +2,9 @@
 
 mod common;
 
-use ckf_protocol::{EncodeError, Fault, Kind, Limits, decode, encode_chunk, peek_header};
+use ckf_protocol::{
+    EncodeError, Fault, Kind, LeaseId, Limits, Message, decode, encode_chunk, peek_header,
+};
 use common::{lease, raw, raw_frame, refusal};
 
 /// Where bodies start in a frame.
@@ -301,4 +303,37 @@ fn frames_of_a_later_version_can_be_told_and_skipped() {
 fn errors_tell_field_place_and_fault() {
     let error = decode(&raw(Kind::Retire, Some(lease()), &[9]), &limits()).unwrap_err();
     assert_eq!(error.to_string(), "retire.reason at byte 24: value 0x9 is not allowed");
+}
+
+/// An iterator that gives more, or fewer, than it says.
+struct Liar(u64, usize);
+
+impl Iterator for Liar {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(self.0 + 1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.1, Some(self.1))
+    }
+}
+
+impl ExactSizeIterator for Liar {}
+
+#[test]
+fn a_chunk_holds_as_many_words_as_were_announced_whatever_comes() {
+    let limits = Limits::default();
+    for (gives, says, words) in
+        [(9, 3, vec![9, 8, 7]), (2, 3, vec![2, 1, 0]), (5, 1, vec![5]), (0, 2, vec![0, 0])]
+    {
+        let body = encode_chunk(4, Liar(gives, says), &limits).unwrap();
+        let bytes = body.frame(LeaseId::new(1).unwrap()).to_bytes();
+        let Message::SnapshotChunk { chunk, .. } = decode(&bytes, &limits).unwrap() else {
+            panic!("a chunk")
+        };
+        assert_eq!(chunk.words().collect::<Vec<_>>(), words);
+    }
 }

@@ -286,15 +286,21 @@ fn counters_count_what_they_say() {
 #[test]
 fn of_events_that_nobody_fetches_the_oldest_give_way() {
     let mut session = subscribed();
-    for epoch in 2..=Session::MAX_EVENTS as u64 + 4 {
-        session.assign(DcId::new(DC), Epoch::new(epoch), at(epoch)).expect("newer");
+    session.handle_timeout(at(1_000));
+    for epoch in 3..=Session::MAX_EVENTS as u64 + 4 {
+        session.assign(DcId::new(DC), Epoch::new(epoch), at(1_000)).expect("newer");
     }
-    let _ = session.handle_frame(&stream(1).begin(), at(1000));
-    session.handle_disconnected(at(1000));
+    session.handle_disconnected(at(1_000));
     let events: Vec<_> = std::iter::from_fn(|| session.poll_event()).collect();
     assert_eq!((events.len(), session.stats().events_dropped), (Session::MAX_EVENTS, 4));
     let last = SessionEvent::Retired { failure: Failure::Disconnected, was_ready: false };
     assert_eq!(events.last(), Some(&last));
+    let first = Failure::SubscribeDeadline;
+    assert!(
+        !events
+            .iter()
+            .any(|e| matches!(e, SessionEvent::Retired { failure, .. } if *failure == first))
+    );
 }
 
 /// A lane that writes down what is done to it.
