@@ -65,7 +65,7 @@ impl Pool {
         let (ownership, projection) = (&self.ownership, &self.projection);
         let counters = projection.counters();
         PoolStats {
-            members: ownership.members().len() as u64,
+            members: ownership.member_count() as u64,
             edges: ownership.members().map(|(_, _, blocks)| blocks.len()).sum(),
             distinct_blocks: projection.distinct(),
             owners_histogram: projection.histogram(),

@@ -5,6 +5,7 @@
 //! Every member has a [`Set`] of its blocks: about 16 bytes a block, no stall when it grows.
 
 mod counts;
+mod index;
 mod line;
 mod scramble;
 mod segment;
@@ -18,6 +19,8 @@ use ckf_core::AllocationError;
 use crate::budget::Budget;
 use crate::{CommandError, Member, WorkerId};
 
+use index::Index;
+
 pub(crate) use counts::{CLASSES, Counts};
 pub(crate) use line::{LINE_SLOTS, MarkLine};
 pub use scramble::HashSeeds;
@@ -29,8 +32,8 @@ pub(crate) use walk::{Cursor, Held};
 #[derive(Clone, Debug)]
 pub(crate) struct Ownership {
     scramble: Scramble,
-    /// Members that own at least one block, ascending, with their places.
-    index: Vec<(Member, OwnerId)>,
+    /// Members that own at least one block, with their places.
+    index: Index,
     /// By place.
     owners: Vec<Owner>,
     /// The place given up last.
@@ -69,7 +72,7 @@ impl OwnerId {
 
 impl Ownership {
     pub(crate) fn new(seeds: HashSeeds, max_members: u32) -> Self {
-        let (index, owners) = (Vec::new(), Vec::new());
+        let (index, owners) = (Index::new(), Vec::new());
         Self { scramble: Scramble::new(seeds), index, owners, vacant: None, max_members }
     }
 
@@ -80,30 +83,24 @@ impl Ownership {
     }
 
     /// Members with their blocks, ascending.
-    pub(crate) fn members(
-        &self,
-    ) -> impl ExactSizeIterator<Item = (Member, OwnerId, &Set<MarkLine>)> {
-        self.index.iter().map(|&(member, at)| (member, at, self.blocks(at)))
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Member, OwnerId, &Set<MarkLine>)> {
+        self.index.iter().map(|(member, at)| (member, at, self.blocks(at)))
+    }
+
+    /// How many members there are.
+    pub(crate) fn member_count(&self) -> usize {
+        self.index.len()
     }
 
     /// Bytes of the members' sets.
     pub(crate) fn bytes(&self) -> u64 {
         let sets: u64 = self.owners.iter().map(|owner| owner.blocks.bytes()).sum();
-        sets + Budget::bytes_of(&self.owners) + Budget::bytes_of(&self.index)
-    }
-
-    /// The member's place in the index, or where it would be.
-    #[inline]
-    fn search(&self, member: Member) -> Result<usize, usize> {
-        // One number that compares as the member does, in two instructions.
-        let rank =
-            |member: Member| u128::from(member.worker.get()) << 64 | u128::from(member.rank.get());
-        self.index.binary_search_by_key(&rank(member), |&(member, _)| rank(member))
+        sets + Budget::bytes_of(&self.owners) + self.index.bytes()
     }
 
     #[inline]
     pub(crate) fn find(&self, member: Member) -> Option<OwnerId> {
-        self.search(member).ok().map(|at| self.index[at].1)
+        self.index.find(member)
     }
 
     #[inline]
@@ -129,9 +126,7 @@ impl Ownership {
 
     /// The last member of a worker that owns anything: the one that leaves the index most easily.
     pub(crate) fn last_of(&self, worker: WorkerId) -> Option<Member> {
-        let end = self.index.partition_point(|(member, _)| member.worker <= worker);
-        let member = self.index[..end].last()?.0;
-        (member.worker == worker).then_some(member)
+        self.index.last_of(worker)
     }
 
     /// The member's place, made if it has none. One that ends up without blocks must
@@ -142,39 +137,40 @@ impl Ownership {
         member: Member,
         budget: &mut Budget,
     ) -> Result<OwnerId, CommandError> {
-        match self.search(member) {
-            Ok(at) => Ok(self.index[at].1),
-            Err(at) => self.admit(member, at, budget),
+        match self.find(member) {
+            Some(at) => Ok(at),
+            None => self.admit(member, budget),
         }
     }
 
     #[cold]
-    fn admit(
-        &mut self,
-        member: Member,
-        index: usize,
-        budget: &mut Budget,
-    ) -> Result<OwnerId, CommandError> {
+    fn admit(&mut self, member: Member, budget: &mut Budget) -> Result<OwnerId, CommandError> {
         if self.index.len() >= self.max_members as usize {
             return Err(CommandError::TooManyMembers { limit: self.max_members });
         }
-        budget.reserve_one(&mut self.index)?;
-        let at = match self.vacant {
-            Some(at) => {
-                self.vacant = self.owners[usize::from(at.0)].vacant;
-                at
-            }
-            None => {
-                if let Err(refused) = budget.reserve_one(&mut self.owners) {
-                    self.release_if_nobody_is_left(budget);
-                    return Err(refused.into());
-                }
-                self.owners.push(Owner { blocks: Set::new(), vacant: None });
-                // No more places than members at one time, and those have 16 bits to spare.
-                OwnerId((self.owners.len() - 1) as u16)
-            }
-        };
-        self.index.insert(index, (member, at));
+        let admitted = self.take_place(member, budget);
+        if admitted.is_err() {
+            self.release_if_nobody_is_left(budget);
+        }
+        Ok(admitted?)
+    }
+
+    /// Gives the member a vacant place, or else a new one.
+    fn take_place(
+        &mut self,
+        member: Member,
+        budget: &mut Budget,
+    ) -> Result<OwnerId, AllocationError> {
+        if let Some(at) = self.vacant {
+            self.index.insert(member, at, budget)?;
+            self.vacant = self.owners[usize::from(at.0)].vacant;
+            return Ok(at);
+        }
+        budget.reserve_one(&mut self.owners)?;
+        // No more places than members at one time, and those have 16 bits to spare.
+        let at = OwnerId(self.owners.len() as u16);
+        self.index.insert(member, at, budget)?;
+        self.owners.push(Owner { blocks: Set::new(), vacant: None });
         Ok(at)
     }
 
@@ -189,16 +185,14 @@ impl Ownership {
     #[cold]
     fn leave(&mut self, member: Member, at: OwnerId, budget: &mut Budget) {
         self.take_blocks(at).release(budget);
-        if let Ok(index) = self.search(member) {
-            self.index.remove(index);
-        }
+        self.index.remove(member, budget);
         self.owners[usize::from(at.0)].vacant = self.vacant.replace(at);
         self.release_if_nobody_is_left(budget);
     }
 
     fn release_if_nobody_is_left(&mut self, budget: &mut Budget) {
-        if self.index.is_empty() {
-            budget.release(core::mem::take(&mut self.index));
+        if self.index.len() == 0 {
+            core::mem::replace(&mut self.index, Index::new()).release(budget);
             budget.release(core::mem::take(&mut self.owners));
             self.vacant = None;
         }
@@ -329,7 +323,7 @@ impl Ownership {
             next = owner.vacant;
         }
         // Members own blocks, so none of them sits on a vacant place.
-        self.index.is_sorted_by(|(a, _), (b, _)| a < b)
+        self.index.is_consistent()
             && self.members().all(|(_, _, blocks)| blocks.len() != 0)
             && self.index.len() + vacant == self.owners.len()
     }
