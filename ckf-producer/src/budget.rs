@@ -17,6 +17,11 @@ impl Budget {
         Self { used: 0, limit }
     }
 
+    /// A budget with this limit of which so much is used.
+    pub(crate) fn with_used(&self, used: u64) -> Self {
+        Self { used, limit: self.limit }
+    }
+
     #[cfg(test)]
     pub(crate) fn used(&self) -> u64 {
         self.used

@@ -24,7 +24,7 @@ const FEW: usize = 256;
 pub(crate) struct Dirty {
     format: Format,
     marks: Marks,
-    /// What was marked, in order, between [`list`](Self::list) and [`publish`](Self::publish).
+    /// What was marked, in order, between [`gather`](Self::gather) and [`publish`](Self::publish).
     /// Walking the tree of marks costs more than all else that is done with a bucket, so it is
     /// done once a batch.
     listed: Vec<BucketIndex>,
@@ -77,13 +77,8 @@ impl Dirty {
         self.marks.contains(bucket.get()) || self.listed.contains(&bucket)
     }
 
-    /// Turns the marks into a list for [`changes`](Self::changes) and [`publish`](Self::publish).
-    /// Returns how many buckets differ from their published images, and the digest with them, made
-    /// of the digest of all published images.
-    ///
-    /// Goes by groups where they are many: the buckets of a group are read together, so that the
-    /// waits for them overlap, before the first is looked at.
-    pub(crate) fn list(&mut self, table: &PoolTable, published: TableDigest) -> (u32, TableDigest) {
+    /// Turns the marks into a list, ascending.
+    pub(crate) fn gather(&mut self) {
         let Self { format, marks, listed } = self;
         // A batch that was leaked instead of dropped has left its list.
         listed.drain(..).for_each(|at| marks.insert(at.get()));
@@ -92,9 +87,19 @@ impl Dirty {
                 listed.push(bucket);
             }
         });
-        let many = listed.len() > FEW;
+    }
+
+    /// [Gathers](Self::gather) the list for [`changes`](Self::changes) and [`publish`](Self::publish).
+    /// Returns how many buckets differ from their published images, and the digest with them, made
+    /// of the digest of all published images.
+    ///
+    /// Goes by groups where they are many: the buckets of a group are read together, so that the
+    /// waits for them overlap, before the first is looked at.
+    pub(crate) fn list(&mut self, table: &PoolTable, published: TableDigest) -> (u32, TableDigest) {
+        self.gather();
+        let many = self.listed.len() > FEW;
         let (mut len, mut digest) = (0, published);
-        for group in listed.chunks(GROUP) {
+        for group in self.listed.chunks(GROUP) {
             if many {
                 black_box(group.iter().fold(0, |near, &at| near ^ table.image(at).get()));
             }

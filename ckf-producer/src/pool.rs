@@ -33,7 +33,7 @@ pub(crate) const GROUP: usize = 32;
 ///
 /// A command that fails for a block (memory refused) changes nothing for that block. The others
 /// are applied, those after it too, and the first error is reported.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Pool {
     pub(crate) config: PoolConfig,
     pub(crate) budget: Budget,
@@ -45,6 +45,26 @@ pub struct Pool {
     pub(crate) occupancy: Occupancy,
     pub(crate) violation: Option<Violation>,
     pub(crate) fence_told: bool,
+}
+
+impl Clone for Pool {
+    /// A copy of vectors has no spare room, so its budget counts what the copy takes.
+    fn clone(&self) -> Self {
+        let mut pool = Self {
+            config: self.config,
+            budget: self.budget.clone(),
+            ownership: self.ownership.clone(),
+            projection: self.projection.clone(),
+            position: self.position,
+            layout: self.layout,
+            batches: self.batches,
+            occupancy: self.occupancy,
+            violation: self.violation,
+            fence_told: self.fence_told,
+        };
+        pool.budget = pool.budget.with_used(pool.bytes().total());
+        pool
+    }
 }
 
 /// A block with all that is computed from its hash.

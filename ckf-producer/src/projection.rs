@@ -402,7 +402,7 @@ impl Projection {
 
     /// Makes the filter as it is the published one.
     pub(crate) fn publish_all(&mut self) {
-        self.dirty.list(&self.table, TableDigest::EMPTY);
+        self.dirty.gather();
         self.dirty.publish(&mut self.table);
     }
 

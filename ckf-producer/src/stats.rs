@@ -2,6 +2,7 @@
 
 use crate::Pool;
 use crate::ownership::CLASSES;
+use crate::projection::Projection;
 
 /// What a pool holds and has done. Counters run over the life of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,13 +79,79 @@ impl Pool {
             dirty_buckets: projection.dirty.len(),
             images: self.batches.images,
             net_reverted: self.batches.net_reverted,
-            bytes: PoolBytes {
-                member_sets: ownership.bytes(),
-                refcounts: projection.table.buckets().tag_bytes() + projection.shared().bytes(),
-                omitted: projection.omitted().bytes(),
-                filter: projection.table.format().table_bytes(),
-                published: 2 * projection.table.buckets().tag_bytes() + projection.dirty.bytes(),
-            },
+            bytes: self.bytes(),
+        }
+    }
+
+    /// Memory by part.
+    pub(crate) fn bytes(&self) -> PoolBytes {
+        let Projection { table, dirty, .. } = &self.projection;
+        PoolBytes {
+            member_sets: self.ownership.bytes(),
+            refcounts: table.buckets().tag_bytes() + self.projection.shared().bytes(),
+            omitted: self.projection.omitted().bytes(),
+            filter: table.format().table_bytes(),
+            published: 2 * table.buckets().tag_bytes() + dirty.bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ckf_core::{BlockHash, Format};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    use crate::{HashSeeds, Member, Pool, PoolConfig};
+
+    fn blocks(first: u64, count: u64) -> Vec<BlockHash> {
+        (first..first + count).map(BlockHash::new).collect()
+    }
+
+    fn run(pool: &mut Pool, (op, a, b): (u8, u64, u64)) {
+        let member = Member::new(a % 40, 0);
+        match op {
+            0 => _ = pool.store(member, &blocks(b % 9_000, a % 3_000)),
+            1 => _ = pool.store(Member::new(a % 3_000, 0), &blocks(b % 9_000, 1)),
+            2 => _ = pool.remove(member, &blocks(b % 9_000, a % 3_000)),
+            3 => _ = pool.clear_member(member),
+            4 => _ = pool.replace_member(member, &blocks(b % 9_000, a % 2_000)),
+            5 => _ = pool.grow(Format::any_count(2 + a % 3_000, b).unwrap()),
+            6 => drop(pool.seal().unwrap()),
+            7 => _ = (b..b + 300).map(|n| pool.clear_member(Member::new(n % 3_000, 0))).count(),
+            8 => pool.set_max_bytes(u64::MAX),
+            _ => pool.set_max_bytes(pool.budget.used() + b % 20_000),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        /// What the budget counts is what all parts take, for pools and copies of them, wherever memory
+        /// is refused.
+        #[test]
+        fn books_and_memory_agree_in_pools_and_their_copies(
+            ops in prop::collection::vec((0u8..10, any::<u64>(), any::<u64>(), any::<bool>()), 1..40),
+        ) {
+            let format = Format::any_count(1_000, 1).unwrap();
+            let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]));
+            let mut pools = [Pool::new(config).unwrap(), Pool::new(config).unwrap()];
+            for (op, a, b, copies) in ops {
+                for pool in &mut pools {
+                    run(pool, (op, a, b));
+                    prop_assert_eq!(pool.budget.used(), pool.bytes().total());
+                }
+                if copies {
+                    pools[1] = pools[(a % 2) as usize].clone();
+                    prop_assert_eq!(pools[1].budget.used(), pools[1].bytes().total());
+                    prop_assert!(pools[1].budget.used() <= pools[(a % 2) as usize].budget.used());
+                }
+            }
+            for pool in &mut pools {
+                prop_assert_eq!(pool.check(), Ok(()));
+                (0..3_000).for_each(|n| _ = pool.clear_member(Member::new(n, 0)));
+                prop_assert_eq!((pool.budget.used(), pool.bytes().member_sets), (pool.bytes().total(), 0));
+            }
         }
     }
 }

@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use core::slice;
 
 use ckf_protocol::{
-    DeltaWriter, EncodeError, Frame, Heartbeat, Incarnation, Instant, LeaseId, LeaseTerms, Limits,
-    Message, PoolId, ProducerIdentity, Reject, RejectReason, Retire, RetireReason, SharedBody,
-    SnapshotBegin, SnapshotEnd, Subscribe, VersionRange, decode,
+    ConsumerId, DeltaWriter, EncodeError, Frame, Heartbeat, Incarnation, Instant, Lane, LeaseId,
+    LeaseTerms, Limits, Message, PoolId, ProducerIdentity, Reject, RejectReason, Retire,
+    RetireReason, SharedBody, SnapshotBegin, SnapshotEnd, Subscribe, VersionRange, decode,
 };
 
 use crate::{Pool, SealedBatch};
@@ -49,8 +49,8 @@ pub(crate) struct Publisher {
     /// Leases minted so far.
     minted: u64,
     links: BTreeMap<SubscriberId, Link>,
-    /// Links with a lease.
-    leased: usize,
+    /// Links with a lease, by the reader that holds it: a reader holds one.
+    readers: BTreeMap<(ConsumerId, Lane), SubscriberId>,
     /// Of these, those whose snapshot is not complete.
     snapshots: usize,
     chunks: Chunks,
@@ -75,7 +75,7 @@ impl Publisher {
             now: Instant::ZERO,
             minted: 0,
             links: BTreeMap::new(),
-            leased: 0,
+            readers: BTreeMap::new(),
             snapshots: 0,
             chunks: Chunks::default(),
             closed: None,
@@ -95,12 +95,13 @@ impl Publisher {
 
     /// Whether anybody reads: without a lease, batches need not be encoded.
     pub(crate) fn has_leases(&self) -> bool {
-        self.leased != 0
+        !self.readers.is_empty()
     }
 
     pub(crate) fn stats(&self) -> PublishStats {
         let mut stats = self.stats;
-        (stats.subscribers, stats.snapshots_running) = (self.leased as u64, self.snapshots as u64);
+        (stats.subscribers, stats.snapshots_running) =
+            (self.readers.len() as u64, self.snapshots as u64);
         for (_, lease) in self.leases() {
             stats.outbox_messages_most = stats.outbox_messages_most.max(lease.outbox.len() as u64);
             stats.outbox_bytes_most = stats.outbox_bytes_most.max(lease.outbox.bytes());
@@ -176,11 +177,8 @@ impl Publisher {
     }
 
     fn subscribe(&mut self, subscriber: SubscriberId, request: &Subscribe, pool: &Pool) -> Request {
-        let reader = (request.consumer, request.lane);
-        let held = self.leases().find_map(|(id, lease)| {
-            let terms = &lease.terms;
-            ((terms.consumer, terms.lane) == reader).then_some((id, terms.epoch))
-        });
+        let holder = self.readers.get(&(request.consumer, request.lane));
+        let held = holder.and_then(|&id| Some((id, self.lease(id)?.epoch)));
         if held.is_some_and(|(_, epoch)| epoch == request.epoch) {
             return Request::Ignored(IgnoredRequest::Duplicate);
         }
@@ -199,7 +197,7 @@ impl Publisher {
             Some(RejectReason::FormatMismatch { theirs: pool.format() })
         } else if held.is_some_and(|(_, epoch)| request.epoch < epoch) {
             Some(RejectReason::StaleEpoch)
-        } else if !replaces && self.leased >= self.config.max_subscribers() as usize {
+        } else if !replaces && self.readers.len() >= self.config.max_subscribers() as usize {
             Some(RejectReason::TooManySubscribers)
         } else {
             None
@@ -238,7 +236,7 @@ impl Publisher {
         link.letters.clear();
         link.write(begin.to_frame());
         link.lease = Some(Lease { terms, stage, outbox, owes_drain: false });
-        self.leased += 1;
+        self.readers.insert((terms.consumer, terms.lane), subscriber);
         self.snapshots += 1;
         self.stats.granted += 1;
         self.tell(ProducerEvent::Subscribed { subscriber, terms });
@@ -293,7 +291,7 @@ impl Publisher {
     fn end(&mut self, subscriber: SubscriberId, end: LeaseEnd) -> Option<LeaseTerms> {
         let link = self.links.get_mut(&subscriber)?;
         let Lease { terms, stage, .. } = link.lease.take()?;
-        self.leased -= 1;
+        self.readers.remove(&(terms.consumer, terms.lane));
         // A begin that was not fetched would open a stream that is never continued.
         link.letters.retain(|letter| letter.lease() != Some(terms.lease));
         if link.letters.is_empty() {
@@ -318,7 +316,7 @@ impl Publisher {
     /// Queues a letter, unless its link is new and there are so many without a lease already.
     fn write(&mut self, subscriber: SubscriberId, letter: Frame, most: usize) {
         let known = self.links.contains_key(&subscriber);
-        let room = known || self.links.len() - self.leased < most;
+        let room = known || self.links.len() - self.readers.len() < most;
         if !room || !self.links.entry(subscriber).or_default().write(letter) {
             self.stats.letters_dropped += 1;
         }
