@@ -86,8 +86,9 @@ use crate::{
 /// # Work bounds
 /// [`publish`](Self::publish) costs by changed buckets, plus a few instructions per subscriber;
 /// without one, nothing is encoded. [`poll_frame`](Self::poll_frame) makes at most one chunk.
-/// [`handle_frame`](Self::handle_frame), [`handle_timeout`](Self::handle_timeout) and
-/// [`poll_timeout`](Self::poll_timeout) look at each subscriber once.
+/// [`handle_frame`](Self::handle_frame) finds a link and a reader among the others;
+/// [`handle_timeout`](Self::handle_timeout) and [`poll_timeout`](Self::poll_timeout) look at each
+/// subscriber once.
 #[derive(Clone, Debug)]
 pub struct Producer {
     pool: Pool,

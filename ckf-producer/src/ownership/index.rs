@@ -166,7 +166,7 @@ mod tests {
             };
             for n in 0..COUNT {
                 let (member, at) = (member(up(n)), OwnerId::new(up(n) as u16));
-                if mix64(n) % 5 == 0 {
+                if mix64(n).is_multiple_of(5) {
                     budget.set_limit(budget.used() + mix64(n) % 3 * 100);
                 }
                 let refused = index.insert(member, at, &mut budget).is_err();
