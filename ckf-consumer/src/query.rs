@@ -180,6 +180,11 @@ impl QueryHandle {
         }
     }
 
+    /// The lanes that a query asks now. One load; lanes may come and go right after it.
+    pub fn ready(&self) -> LaneMask {
+        LaneMask::from_bits(self.table.capture().ready)
+    }
+
     /// The ready lanes that probably hold the block.
     pub fn contains(&self, hash: BlockHash) -> LaneMask {
         let captured = self.table.capture();
@@ -304,7 +309,7 @@ impl<I: Iterator<Item = BlockHash>> OnRows<[Depths; 1]> for Walk<I> {
         [depths]: &mut [Depths; 1],
     ) {
         ground.clear(depths);
-        walk(ground, self.0, lanes, 0, depths);
+        walk(ground, self.0, lanes, depths);
     }
 }
 

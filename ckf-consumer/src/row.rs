@@ -281,6 +281,15 @@ impl<R: Shape> View<'_, R> {
         }
     }
 
+    /// Whether every line of a row holds any of `lanes`.
+    #[inline(always)]
+    pub(crate) fn all_lines(&self, lanes: u64) -> bool {
+        let fours = lanes | lanes >> 4;
+        let twos = fours | fours >> 2;
+        let any = (twos | twos >> 1) & 0x0101_0101_0101_0101;
+        any.count_ones() as usize >= self.row()
+    }
+
     /// Asks for the two words of one lane.
     #[inline(always)]
     pub(crate) fn fetch_lane(&self, address: &Address, lane: usize) {

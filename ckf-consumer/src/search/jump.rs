@@ -59,12 +59,12 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
             return self.ground.clear(depths);
         };
         let inner = (prefix.len() - 1) as u32;
-        let ends = [self.fetched(first), self.fetched(last)];
+        let ends = [self.fetched(first, lanes), self.fetched(last, lanes)];
         let (step, looks) = self.looks(inner);
         let mut between = [Spot::default(); LOOKS];
         let mut position = step;
         for spot in &mut between[..looks as usize] {
-            *spot = self.fetched(prefix[position as usize]);
+            *spot = self.fetched(prefix[position as usize], lanes);
             position += step;
         }
         let (whole, alive) = self.enter(&ends, lanes, inner + 1, depths);
@@ -136,11 +136,15 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
         (whole, entered & !whole)
     }
 
-    /// Where a block lies; its rows are asked for.
+    /// Where a block lies; its rows are asked for, of wide ones what holds any of `lanes`.
     #[inline(always)]
-    pub(super) fn fetched(&self, hash: BlockHash) -> Spot {
+    pub(super) fn fetched(&self, hash: BlockHash, lanes: u64) -> Spot {
         let address = self.ground.addresser.address(hash);
-        self.ground.rows.fetch(&address);
+        if self.ground.rows.shape.is_wide() && !self.ground.rows.all_lines(lanes) {
+            self.ground.rows.fetch_lanes(&address, lanes);
+        } else {
+            self.ground.rows.fetch(&address);
+        }
         Spot::of(&address)
     }
 
@@ -155,7 +159,7 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
     pub(super) fn verify(&self, prefix: &[BlockHash], lanes: u64, depths: &mut Depths) {
         let missed = self.unverified(prefix, 0, lanes, depths);
         if missed != 0 {
-            walk(self.ground, prefix.iter().copied(), missed, 0, depths);
+            walk(self.ground, prefix.iter().copied(), missed, depths);
         }
     }
 

@@ -31,7 +31,8 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
         for (prefix, looks) in prefixes.iter().zip(&mut looks) {
             if let (Some(&first), Some(&last)) = (prefix.first(), prefix.last()) {
                 let middle = prefix[middle(prefix)];
-                *looks = [self.fetched(first), self.fetched(middle), self.fetched(last)];
+                let at = |hash| self.fetched(hash, lanes);
+                *looks = [at(first), at(middle), at(last)];
             }
         }
         let along = Along { prefixes, base: 1 };

@@ -114,7 +114,7 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
             offset += blocks.len() as u32;
         }
         if missed != 0 {
-            walk(self.ground, roll_all(None, locals.iter().copied()), missed, 0, depths);
+            walk(self.ground, roll_all(None, locals.iter().copied()), missed, depths);
         }
     }
 

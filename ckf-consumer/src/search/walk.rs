@@ -13,14 +13,13 @@ const AHEAD: usize = 16;
 const START: usize = 4;
 
 /// Finds, for each of `lanes`, the first position that it misses, exactly, whatever else it holds,
-/// and writes `offset` plus that. Hashes are taken as rows are asked for, so that computing them
+/// and writes that. Hashes are taken as rows are asked for, so that computing them
 /// costs no more than waiting would.
 #[inline(always)]
 pub(crate) fn walk<S: Scan, A: Addresser, R: Shape>(
     ground: Ground<'_, S, A, R>,
     mut hashes: impl Iterator<Item = BlockHash>,
     lanes: u64,
-    offset: u32,
     depths: &mut Depths,
 ) {
     let Ground { scan, rows, addresser } = ground;
@@ -40,11 +39,11 @@ pub(crate) fn walk<S: Scan, A: Addresser, R: Shape>(
             fetched += 1;
         }
         if position == fetched {
-            return record(depths, alive, offset + position as u32);
+            return record(depths, alive, position as u32);
         }
         let held = rows.holders(scan, &ring[position % AHEAD], alive) & alive;
         if held != alive {
-            record(depths, alive & !held, offset + position as u32);
+            record(depths, alive & !held, position as u32);
             alive = held;
             if alive == 0 {
                 return;

@@ -29,28 +29,35 @@ pub enum Handled {
 }
 
 /// Why a frame was ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Ignored {
     /// The session has no pool.
+    #[error("the session has no pool")]
     Unassigned,
     /// Nothing is read of the frame's lease, or the header names none that could be compared.
+    #[error("nothing can be read of the frame's lease")]
     Unreadable,
     /// The lease is another one than the current one, or there is no current one.
+    #[error("the frame is of another lease")]
     ForeignLease,
     /// An answer to another subscription: other consumer, lane or epoch.
+    #[error("the frame answers another subscription")]
     ForeignTerms,
     /// Something on the current lease that was applied before.
+    #[error("the frame was applied before")]
     Duplicate,
     /// A message that only a consumer sends.
+    #[error("only consumers send such a message")]
     WrongDirection,
 }
 
 /// Why a lane was retired, or a subscription given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// Batches or parts of one are missing, or came in another order.
+    #[error("the lane is complete up to batch {installed}, and the message was of {found}")]
     Gap {
         /// The sequence that the lane was complete up to.
         installed: Sequence,
@@ -58,6 +65,7 @@ pub enum Failure {
         found: Sequence,
     },
     /// Snapshot chunks are missing, or came in another order.
+    #[error("the snapshot went on at bucket {found} instead of {expected}")]
     SnapshotGap {
         /// The first bucket that was still to come.
         expected: u32,
@@ -65,26 +73,37 @@ pub enum Failure {
         found: u32,
     },
     /// A frame on the current lease does not decode.
+    #[error("a frame does not decode: {0}")]
     Malformed(DecodeError),
     /// The stream is of another pool, format or life than was subscribed to.
+    #[error("the stream is not of the pool, format and life that were subscribed to")]
     IdentityMismatch,
     /// The words would not be those of the producer.
+    #[error("the words would not be those of the producer")]
     DigestMismatch,
     /// The producer ended the lease.
+    #[error("the producer ended the lease: {0:?}")]
     ByProducer(RetireReason),
     /// The producer refused the subscription.
+    #[error("the producer refused the subscription: {0:?}")]
     Rejected(RejectReason),
     /// No answer to a subscription in time.
+    #[error("no answer to the subscription in time")]
     SubscribeDeadline,
     /// No snapshot chunk in time.
+    #[error("no snapshot chunk in time")]
     SnapshotDeadline,
     /// Nothing heard of the producer for too long.
+    #[error("nothing heard of the producer for too long")]
     Silence,
     /// The host lost the connection.
+    #[error("the connection is lost")]
     Disconnected,
     /// The host took the pool away, or gave another.
+    #[error("the host took the pool away")]
     Unassigned,
     /// Assignment epochs are used up; the session has no pool any more.
+    #[error("assignment epochs are used up")]
     EpochsExhausted,
 }
 

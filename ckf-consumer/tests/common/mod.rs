@@ -68,7 +68,7 @@ impl Known {
 
     /// The lanes that are asked.
     pub(crate) fn ready(&self) -> LaneMask {
-        self.query.find_prefix(&[]).ready()
+        self.query.ready()
     }
 
     /// This table's handle in a jump mode.

@@ -98,7 +98,7 @@ impl Story {
 
     /// Goes through back-offs until queries may use the lane again.
     fn wait_until_ready(&mut self) {
-        while self.query.find_prefix(&[]).ready().is_empty() {
+        while self.query.ready().is_empty() {
             self.sleep_until_session_acts();
             self.deliver();
         }
