@@ -1,7 +1,7 @@
 //! Field reports about ownership and the filter, each as a test of the pool.
 
 use ckf_core::{Address, BlockHash, Format};
-use ckf_producer::{HashSeeds, Member, Outcome, Pool, PoolConfig};
+use ckf_producer::{CommandError, HashSeeds, Member, Outcome, Pool, PoolConfig};
 
 fn pool(buckets: u64) -> Pool {
     let format = Format::any_count(buckets, 11).unwrap();
@@ -308,4 +308,38 @@ fn a_leaked_batch_is_counted_once() {
     pool.remove(member(1, 0), &[BlockHash::new(1)]);
     let len = pool.seal().unwrap().unwrap().len();
     assert_eq!(pool.stats().net_reverted, u64::from(marked - len));
+}
+
+#[test]
+fn there_are_no_more_members_than_configured() {
+    let format = Format::any_count(16, 11).unwrap();
+    let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4])).with_max_members(2).unwrap();
+    let mut pool = Pool::new(config).unwrap();
+    assert_eq!(pool.store(member(1, 0), &blocks([1])).error, None);
+    assert_eq!(pool.store(member(1, 1), &blocks([1])).error, None);
+    let refused = pool.store(member(2, 0), &blocks([1, 2]));
+    assert_eq!(refused.error, Some(CommandError::TooManyMembers { limit: 2 }));
+    assert_eq!((pool.owners(BlockHash::new(1)), pool.owners(BlockHash::new(2))), (2, 0));
+    // Who has nothing any more leaves its place to another.
+    pool.clear_member(member(1, 0));
+    assert_eq!(pool.store(member(2, 0), &blocks([1, 2])).error, None);
+}
+
+/// What a nearly full filter costs, and what is published, can be read from the counters, also
+/// after it has grown.
+#[test]
+fn counters_tell_of_moves_searches_and_images() {
+    let mut pool = pool(100);
+    assert_eq!(pool.store(member(1, 0), &blocks(1..=380)).omitted, 0);
+    let before = pool.stats();
+    assert!(before.kicks > 0 && before.searched_buckets >= before.kicks, "{before:?}");
+    assert_eq!(before.images, 0);
+    let batch = pool.seal().unwrap().unwrap();
+    let images = u64::from(batch.len());
+    drop(batch);
+    assert!(images > 90);
+    assert_eq!(pool.stats().images, images);
+    pool.grow(Format::any_count(200, 11).unwrap()).unwrap();
+    let after = pool.stats();
+    assert!(after.kicks >= before.kicks && after.searched_buckets >= before.searched_buckets);
 }

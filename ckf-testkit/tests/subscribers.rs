@@ -300,7 +300,7 @@ fn letters_to_links_that_never_read_are_bounded() {
 #[test]
 fn every_subscriber_hears_that_its_lease_is_over() {
     let ours = format(100);
-    let bad = subscribe(1, 1, format(99)).to_frame().to_bytes();
+    let bad = subscribe(9999, 1, format(99)).to_frame().to_bytes();
     let ways: [fn(&mut Producer); 3] = [
         |producer| _ = producer.grow(format(200)).unwrap(),
         |producer| producer.shutdown(at(1)),
@@ -316,6 +316,10 @@ fn every_subscriber_hears_that_its_lease_is_over() {
             ));
             let _ = producer.poll_frame(link(id), at(0));
         }
+        // Leases are no reason to leave a refusal unsaid.
+        let _ = producer.handle_frame(link(999), &bad, at(0));
+        let frame = producer.poll_frame(link(999), at(0));
+        assert_eq!(frame.map(|frame| frame.kind()), Some(Kind::Reject));
         for id in 1000..1100 {
             let _ = producer.handle_frame(link(id), &bad, at(0));
         }
