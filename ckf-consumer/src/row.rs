@@ -254,10 +254,16 @@ impl<R: Shape> View<'_, R> {
         self.shape.width() / LINE_WORDS
     }
 
+    /// Where the word of a lane lies, in words.
+    #[inline(always)]
+    fn place(&self, bucket: usize, lane: usize) -> usize {
+        bucket << self.shape.shift() | lane
+    }
+
     /// Which line the word of a lane lies in.
     #[inline(always)]
     fn line(&self, bucket: usize, lane: usize) -> usize {
-        (bucket << self.shape.shift() | lane) / LINE_WORDS
+        self.place(bucket, lane) / LINE_WORDS
     }
 
     /// Asks for both rows of an address.
@@ -328,7 +334,7 @@ impl<R: Shape> View<'_, R> {
 
     #[inline(always)]
     fn word(&self, bucket: u32, lane: usize) -> u64 {
-        let word = (bucket as usize) << self.shape.shift() | lane;
+        let word = self.place(bucket as usize, lane);
         self.lines[word / LINE_WORDS].0[word % LINE_WORDS].load(Ordering::Relaxed)
     }
 }

@@ -43,15 +43,9 @@ impl Copies {
     /// Counts one copy less; `true` when it was the last. An unknown block is a no-op.
     pub(super) fn subtract(&mut self, hash: Hashed<BlockHash>) -> bool {
         let mut last = false;
-        self.counts.update(hash, |count| match NonZeroU32::new(count.get() - 1) {
-            Some(less) => {
-                *count = less;
-                true
-            }
-            None => {
-                last = true;
-                false
-            }
+        self.counts.update(hash, |count| {
+            last = !one_less(count);
+            !last
         });
         last
     }
@@ -67,6 +61,13 @@ impl Copies {
     pub(super) fn clear(&mut self) {
         self.counts.clear();
     }
+}
+
+/// Counts one copy less; `false`, and the count stays, when there is only one.
+pub(super) fn one_less(count: &mut NonZeroU32) -> bool {
+    let less = NonZeroU32::new(count.get() - 1);
+    *count = less.unwrap_or(*count);
+    less.is_some()
 }
 
 /// A front that lets only a block's first copy and its last removal through.

@@ -28,6 +28,14 @@ struct Slot<F: Front> {
     command_bytes: u64,
 }
 
+impl<F: Front> Slot<F> {
+    /// Brings what the stream adds to the pool's sum of waiting commands up to date.
+    fn count_commands(&mut self, sum: &mut u64) {
+        let before = core::mem::replace(&mut self.command_bytes, self.stream.command_bytes());
+        *sum = *sum - before + self.command_bytes;
+    }
+}
+
 /// Events that wait, and their bytes.
 type Queued = (usize, u64);
 
@@ -273,8 +281,7 @@ impl<F: Front + Clone> PoolSources<F> {
         self.with_commands.serve(|member| {
             let slot = slots.get_mut(&member)?;
             let command = slot.stream.poll_command()?;
-            let before = core::mem::replace(&mut slot.command_bytes, slot.stream.command_bytes());
-            *sum = *sum - before + slot.command_bytes;
+            slot.count_commands(sum);
             Some((command, slot.stream.has_commands()))
         })
     }
@@ -448,8 +455,7 @@ impl<F: Front + Clone> PoolSources<F> {
         let before = core::mem::replace(&mut slot.queued, slot.stream.queued());
         self.queued.0 = self.queued.0 - before.0 + slot.queued.0;
         self.queued.1 = self.queued.1 - before.1 + slot.queued.1;
-        let before = core::mem::replace(&mut slot.command_bytes, slot.stream.command_bytes());
-        self.command_bytes = self.command_bytes - before + slot.command_bytes;
+        slot.count_commands(&mut self.command_bytes);
         if slot.stream.has_commands() {
             self.with_commands.insert(member);
         }

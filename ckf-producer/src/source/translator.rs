@@ -7,7 +7,7 @@ use core::num::NonZeroU32;
 use ckf_core::sequence::{Scope, roll};
 use ckf_core::{BlockHash, EngineBlockId};
 
-use super::copies::Copies;
+use super::copies::{Copies, one_less};
 use super::engine::{Adapter, EngineEvent, Medium, RemovedBlocks, StoredBlocks};
 use super::filter::{PlaceFilter, PlaceStats};
 use super::front::{BlockChanges, Front};
@@ -393,12 +393,7 @@ impl Translator {
     }
 
     fn forget(&mut self, id: Hashed<EngineBlockId>, changes: &mut BlockChanges) {
-        let one_less = |known: &mut Known| {
-            let less = NonZeroU32::new(known.copies().get() - 1);
-            less.into_iter().for_each(|less| *known.copies() = less);
-            less.is_some()
-        };
-        let Some(known) = self.known.update(id, one_less) else {
+        let Some(known) = self.known.update(id, |known| one_less(known.copies())) else {
             self.stats.unknown_removals += 1;
             return;
         };
