@@ -1,5 +1,6 @@
 //! Producers: exact ownership plus filter plus publication, fed with the same commands.
 
+use std::mem::take;
 use std::time::Instant;
 
 use dynamo_kv_router::LocalBlockHash;
@@ -14,6 +15,9 @@ const MEMBERS: usize = 64;
 const EVENT_BLOCKS: usize = 128;
 /// Ours and theirs take turns; each scenario is cut into this many turns.
 const TURNS: usize = 8;
+/// Small sizes are measured with one pair of producers after another, until so many blocks were
+/// stored: one fill of 100 thousand takes milliseconds, of which one pause of the machine is a tenth.
+const AT_LEAST: usize = 1_000_000;
 /// Commands made ahead of the clock, so that making them is not measured.
 const AHEAD: usize = 256;
 
@@ -71,10 +75,16 @@ impl Op {
 /// One producer with what was measured of it.
 struct Run<S> {
     subject: S,
+    measured: Measured,
+    used: Memory,
+}
+
+/// Commands applied, and what they took.
+#[derive(Default)]
+struct Measured {
     samples: Samples,
     blocks: usize,
     images: usize,
-    used: Memory,
 }
 
 impl<S: Subject> Run<S> {
@@ -82,7 +92,7 @@ impl<S: Subject> Run<S> {
         let before = Memory::now();
         let subject = S::new(bucket_count, cadence);
         let used = Memory::since(before);
-        Self { subject, samples: Samples::default(), blocks: 0, images: 0, used }
+        Self { subject, measured: Measured::default(), used }
     }
 
     fn turn(&mut self, ops: &[Op]) {
@@ -92,13 +102,13 @@ impl<S: Subject> Run<S> {
             let commands: Vec<_> = ahead.iter().map(Op::command::<S>).collect();
             for command in commands {
                 let start = Clock::ticks();
-                self.images += self.subject.apply(command);
+                self.measured.images += self.subject.apply(command);
                 samples.push(Clock::ticks() - start);
             }
         }
-        self.blocks += ops.iter().map(Op::blocks).sum::<usize>();
+        self.measured.blocks += ops.iter().map(Op::blocks).sum::<usize>();
         let held = samples.bytes();
-        self.samples.append(samples);
+        self.measured.samples.append(samples);
         let used = Memory::since(before);
         self.used.resident += used.resident - held;
         self.used.heap += used.heap - held;
@@ -114,12 +124,18 @@ impl<S: Subject> Run<S> {
             "filter_bytes": filter,
         })
     }
+}
 
-    /// What was measured since the last call.
-    fn take(&mut self, clock: &Clock) -> Phase {
-        let summary = std::mem::take(&mut self.samples).summary(clock, 1.0);
-        let (blocks, images) = (std::mem::take(&mut self.blocks), std::mem::take(&mut self.images));
-        Phase { summary, blocks, images }
+impl Measured {
+    fn append(&mut self, other: Self) {
+        self.samples.append(other.samples);
+        self.blocks += other.blocks;
+        self.images += other.images;
+    }
+
+    fn phase(mut self, clock: &Clock) -> Phase {
+        let summary = self.samples.summary(clock, 1.0);
+        Phase { summary, blocks: self.blocks, images: self.images }
     }
 }
 
@@ -155,7 +171,7 @@ impl Pair {
     }
 
     /// Runs all commands on both; `[ours, theirs]`.
-    fn run(&mut self, ops: &[Op], clock: &Clock) -> [Phase; 2] {
+    fn run(&mut self, ops: &[Op]) -> [Measured; 2] {
         for turn in ops.chunks(ops.len().div_ceil(TURNS).max(1)) {
             self.ours.turn(turn);
             self.theirs.turn(turn);
@@ -165,7 +181,7 @@ impl Pair {
             self.theirs.subject.edges(),
             "both did what the commands say"
         );
-        [self.ours.take(clock), self.theirs.take(clock)]
+        [take(&mut self.ours.measured), take(&mut self.theirs.measured)]
     }
 }
 
@@ -222,10 +238,19 @@ fn exclusive(size: usize, clock: &Clock) -> [Value; 2] {
     let store =
         |event| Op::Store { member: event % MEMBERS, number: event, from: 0, to: blocks_of(event) };
     let stores: Vec<_> = (0..events).map(store).collect();
+    let removes = random_removes(events, blocks_of);
     let mut pair = Pair::new(buckets, 1);
-    let stored = pair.run(&stores, clock);
+    let mut stored = pair.run(&stores);
     let memory = [pair.ours.memory(size), pair.theirs.memory(size)];
-    let removed = pair.run(&random_removes(events, blocks_of), clock);
+    let mut removed = pair.run(&removes);
+    drop(pair);
+    for _ in 1..AT_LEAST / size {
+        let mut pair = Pair::new(buckets, 1);
+        append(&mut stored, pair.run(&stores));
+        append(&mut removed, pair.run(&removes));
+    }
+    let (stored, removed) =
+        (stored.map(|side| side.phase(clock)), removed.map(|side| side.phase(clock)));
     let side = |side: usize| {
         let (stored, removed) = (&stored[side], &removed[side]);
         let mut json = memory[side].clone();
@@ -239,6 +264,10 @@ fn exclusive(size: usize, clock: &Clock) -> [Value; 2] {
         json
     };
     [side(0), side(1)]
+}
+
+fn append(sides: &mut [Measured; 2], more: [Measured; 2]) {
+    sides.iter_mut().zip(more).for_each(|(side, more)| side.append(more));
 }
 
 /// Every member's blocks in random order, in events of the usual size, members mixed.
@@ -281,8 +310,8 @@ fn mixed(size: usize, clock: &Clock) -> [Phase; 2] {
         ops.push(drop(held[(step + absent) % held.len()]));
     }
     let mut pair = Pair::new(bucket_count(size), 1);
-    pair.run(&fill, clock);
-    pair.run(&ops, clock)
+    pair.run(&fill);
+    pair.run(&ops).map(|side| side.phase(clock))
 }
 
 /// Every member extends one of its chains block by block; a batch every 16 commands.
@@ -301,8 +330,8 @@ fn decode(size: usize, clock: &Clock) -> [Phase; 2] {
         })
         .collect();
     let mut pair = Pair::new(bucket_count(size), CADENCE);
-    pair.run(&fill, clock);
-    pair.run(&ops, clock)
+    pair.run(&fill);
+    pair.run(&ops).map(|side| side.phase(clock))
 }
 
 /// Time of the sequence hashing that Dynamo's store includes, alone.
