@@ -7,9 +7,7 @@ use core::ops::Range;
 use ckf_core::TableDigest;
 use ckf_protocol::Sequence;
 
-use crate::buckets::PoolTable;
-use crate::dirty::{Changes, Dirty};
-use crate::projection::Projection;
+use crate::buckets::{Changes, PoolBuckets};
 use crate::{Pool, SealError};
 
 /// Where a pool's publication stands: the last batch, and the digest of what it left.
@@ -41,21 +39,21 @@ impl Pool {
     /// [`SealError`]; then nothing has changed and no dirty bucket is lost.
     pub fn seal(&mut self) -> Result<Option<SealedBatch<'_>>, SealError> {
         self.fence_state()?;
-        if self.projection.dirty.len() == 0 {
+        let buckets = self.projection.table.buckets_mut();
+        if buckets.dirty_len() == 0 {
             return Ok(None);
         }
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
-        let Projection { table, dirty, .. } = &mut self.projection;
-        let (len, digest) = dirty.list(table, base.digest);
-        self.batches.net_reverted += u64::from(dirty.len() - len);
+        let (len, digest) = buckets.list(base.digest);
+        self.batches.net_reverted += u64::from(buckets.dirty_len() - len);
         if len == 0 {
-            dirty.publish(table);
+            buckets.publish();
             return Ok(None);
         }
         let (position, counters) = (&mut self.position, &mut self.batches);
         let end = Position { sequence, digest };
-        Ok(Some(SealedBatch { table, dirty, position, counters, end, len }))
+        Ok(Some(SealedBatch { buckets, position, counters, end, len }))
     }
 
     /// The number of the last batch.
@@ -83,8 +81,7 @@ impl Pool {
 /// It is a view of the pool and holds no memory of its own. Dropping it completes the batch: its
 /// images count as published from then on, whether anybody encoded them or not.
 pub struct SealedBatch<'a> {
-    table: &'a mut PoolTable,
-    dirty: &'a mut Dirty,
+    buckets: &'a mut PoolBuckets,
     position: &'a mut Position,
     counters: &'a mut BatchCounters,
     end: Position,
@@ -116,14 +113,14 @@ impl SealedBatch<'_> {
     /// The changed buckets, ascending: the image published before, and the image now. Can be
     /// listed as often as needed.
     pub fn changes(&self) -> Changes<'_> {
-        self.dirty.changes(self.table)
+        self.buckets.changes()
     }
 }
 
 impl Drop for SealedBatch<'_> {
     fn drop(&mut self) {
         self.counters.images += u64::from(self.len);
-        self.dirty.publish(self.table);
+        self.buckets.publish();
         *self.position = self.end;
     }
 }

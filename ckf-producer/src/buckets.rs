@@ -1,14 +1,18 @@
 //! The buckets of a pool's filter: each image with whose fingerprints it holds, and with what
-//! readers were told of it last.
+//! readers were told of it last. Whoever changes an image makes its bucket dirty.
 
 use alloc::vec::Vec;
+use core::hint::black_box;
 use core::ops::Range;
+use core::slice;
 
 use ckf_core::{
     AllocationError, BucketImage, BucketIndex, Buckets, Change, Format, SlotIndex, Table,
+    TableDigest,
 };
 
 use crate::budget::Budget;
+use crate::dirty::Dirty;
 use crate::ownership::OwnerId;
 
 /// Who owns the block behind a fingerprint.
@@ -39,7 +43,10 @@ impl Tag {
 ///
 /// What is public of it are the images, by [`Table`].
 #[derive(Clone, Debug)]
-pub struct PoolBuckets(Vec<Bucket>);
+pub struct PoolBuckets {
+    buckets: Vec<Bucket>,
+    dirty: Dirty,
+}
 
 /// A filter in such buckets.
 pub(crate) type PoolTable = Table<PoolBuckets>;
@@ -53,64 +60,140 @@ struct Bucket {
     published: u64,
     /// By slot; tags of empty slots mean nothing.
     tags: [Tag; Format::SLOTS as usize],
+    /// Whether the bucket is in the list of dirty ones.
+    is_dirty: bool,
 }
+
+/// Dirty buckets looked at together.
+const GROUP: usize = 32;
+
+/// So few dirty buckets are still near since they changed.
+const FEW: usize = 256;
 
 impl PoolBuckets {
     /// Those of an empty filter, published as such.
     pub(crate) fn new(format: Format, budget: &mut Budget) -> Result<Self, AllocationError> {
-        let empty = Bucket { image: 0, published: 0, tags: [Tag(0); Format::SLOTS as usize] };
+        let tags = [Tag(0); Format::SLOTS as usize];
+        let empty = Bucket { image: 0, published: 0, tags, is_dirty: false };
         let mut buckets = budget.vec(format.bucket_count() as usize)?;
-        buckets.resize(format.bucket_count() as usize, empty);
-        Ok(Self(buckets))
+        match Dirty::new(format, budget) {
+            Ok(dirty) => {
+                buckets.resize(format.bucket_count() as usize, empty);
+                Ok(Self { buckets, dirty })
+            }
+            Err(refused) => {
+                budget.release(buckets);
+                Err(refused)
+            }
+        }
     }
 
     pub(crate) fn release(self, budget: &mut Budget) {
-        budget.release(self.0);
+        budget.release(self.buckets);
+        self.dirty.release(budget);
     }
 
-    /// Bytes of tags. Images take as many, published ones twice as many, with what is left unused.
+    /// Bytes of tags. Images take as many.
     pub(crate) fn tag_bytes(&self) -> u64 {
-        Budget::bytes_of(&self.0) / 4
+        Budget::bytes_of(&self.buckets) / 4
+    }
+
+    /// Bytes of published images, with what is left unused, and of the list of dirty buckets.
+    pub(crate) fn published_bytes(&self) -> u64 {
+        2 * self.tag_bytes() + self.dirty.bytes()
     }
 
     /// The tag of slot `slot`, 0 to 3, of a bucket.
     pub(crate) fn tag_of(&self, bucket: BucketIndex, slot: usize) -> Tag {
-        self.0[bucket.to_usize()].tags[slot]
+        self.buckets[bucket.to_usize()].tags[slot]
     }
 
     #[inline]
     pub(crate) fn tag(&self, slot: SlotIndex) -> Tag {
-        self.0[slot.bucket().to_usize()].tags[slot.within()]
+        self.buckets[slot.bucket().to_usize()].tags[slot.within()]
     }
 
     #[inline]
     pub(crate) fn set_tag(&mut self, slot: SlotIndex, tag: Tag) {
-        self.0[slot.bucket().to_usize()].tags[slot.within()] = tag;
+        self.buckets[slot.bucket().to_usize()].tags[slot.within()] = tag;
     }
 
     /// The image of a bucket that was published last.
     pub(crate) fn published(&self, bucket: BucketIndex) -> BucketImage {
-        BucketImage::new(self.0[bucket.to_usize()].published)
+        BucketImage::new(self.buckets[bucket.to_usize()].published)
     }
 
     /// What has changed in a bucket since it was published last, if anything has.
     #[inline]
     pub(crate) fn change(&self, bucket: BucketIndex) -> Option<Change> {
-        let Bucket { image, published, .. } = self.0[bucket.to_usize()];
+        let Bucket { image, published, .. } = self.buckets[bucket.to_usize()];
         let (before, after) = (BucketImage::new(published), BucketImage::new(image));
         (before != after).then_some(Change { bucket, before, after })
     }
 
-    /// Makes a bucket's image the published one.
+    /// Buckets that have changed since they were published last, also those that have gone back.
     #[inline]
-    pub(crate) fn publish(&mut self, bucket: BucketIndex) {
-        let bucket = &mut self.0[bucket.to_usize()];
-        bucket.published = bucket.image;
+    pub(crate) fn dirty_len(&self) -> u32 {
+        self.dirty.list().len() as u32
+    }
+
+    /// Whether the list of dirty buckets is that of those which say so, and all that differ from
+    /// their published images are among them.
+    pub(crate) fn is_dirty_list_right(&self) -> bool {
+        let says = |bucket: &Bucket| bucket.is_dirty;
+        self.buckets.iter().all(|bucket| bucket.image == bucket.published || bucket.is_dirty)
+            && self.buckets.iter().filter(|bucket| says(bucket)).count() == self.dirty.list().len()
+            && self.dirty.list().iter().all(|at| says(&self.buckets[at.to_usize()]))
+    }
+
+    /// Puts the dirty buckets in order, for [`changes`](Self::changes). Returns how many differ from
+    /// their published images, and the digest with them, made of the digest of all published images.
+    ///
+    /// Goes by groups where they are many: the buckets of a group are read together, so that the
+    /// waits for them overlap, before the first is looked at.
+    pub(crate) fn list(&mut self, published: TableDigest) -> (u32, TableDigest) {
+        let Self { buckets, dirty } = self;
+        dirty.sort(|at| buckets[at.to_usize()].is_dirty);
+        let many = self.dirty.list().len() > FEW;
+        let (mut len, mut digest) = (0, published);
+        for group in self.dirty.list().chunks(GROUP) {
+            if many {
+                black_box(group.iter().fold(0, |near, &at| near ^ self.image(at).get()));
+            }
+            for &at in group {
+                if let Some(change) = self.change(at) {
+                    digest = digest.changed(&change);
+                    len += 1;
+                }
+            }
+        }
+        (len, digest)
+    }
+
+    /// All dirty buckets that differ, ascending once they are [listed](Self::list).
+    pub(crate) fn changes(&self) -> Changes<'_> {
+        Changes { buckets: self, listed: self.dirty.list().iter() }
+    }
+
+    /// Makes all images the published ones; no bucket is dirty then.
+    pub(crate) fn publish(&mut self) {
+        for at in self.dirty.list() {
+            let bucket = &mut self.buckets[at.to_usize()];
+            (bucket.published, bucket.is_dirty) = (bucket.image, false);
+        }
+        self.dirty.clear();
+    }
+
+    /// Forgets that buckets are dirty.
+    #[cfg(feature = "_model")]
+    pub(crate) fn forget_dirty(&mut self) {
+        self.buckets.iter_mut().for_each(|bucket| bucket.is_dirty = false);
+        self.dirty.clear();
     }
 
     /// All images, bucket 0 first.
     pub(crate) fn words(&self) -> impl ExactSizeIterator<Item = u64> + Clone + '_ {
-        self.0.iter().map(|bucket| bucket.image)
+        self.buckets.iter().map(|bucket| bucket.image)
     }
 
     /// Images published last; `None` outside the table.
@@ -118,7 +201,7 @@ impl PoolBuckets {
         &self,
         buckets: Range<u32>,
     ) -> Option<impl ExactSizeIterator<Item = u64> + Clone + use<'_>> {
-        let buckets = self.0.get(buckets.start as usize..buckets.end as usize)?;
+        let buckets = self.buckets.get(buckets.start as usize..buckets.end as usize)?;
         Some(buckets.iter().map(|bucket| bucket.published))
     }
 }
@@ -126,21 +209,42 @@ impl PoolBuckets {
 impl Buckets for PoolBuckets {
     #[inline]
     fn count(&self) -> usize {
-        self.0.len()
+        self.buckets.len()
     }
 
     #[inline]
     fn image(&self, bucket: BucketIndex) -> BucketImage {
-        BucketImage::new(self.0[bucket.to_usize()].image)
+        BucketImage::new(self.buckets[bucket.to_usize()].image)
     }
 
     #[inline]
-    fn set_image(&mut self, bucket: BucketIndex, image: BucketImage) {
-        self.0[bucket.to_usize()].image = image.get();
+    fn set_image(&mut self, at: BucketIndex, image: BucketImage) {
+        let bucket = &mut self.buckets[at.to_usize()];
+        bucket.image = image.get();
+        if !bucket.is_dirty {
+            bucket.is_dirty = true;
+            self.dirty.push(at);
+        }
     }
 
     /// Tags follow their fingerprints.
     fn follow(&mut self, from: SlotIndex, to: SlotIndex) {
         self.set_tag(to, self.tag(from));
+    }
+}
+
+/// Dirty buckets in ascending order, each with the image published last and the image now.
+#[derive(Clone, Debug)]
+pub struct Changes<'a> {
+    buckets: &'a PoolBuckets,
+    listed: slice::Iter<'a, BucketIndex>,
+}
+
+impl Iterator for Changes<'_> {
+    type Item = Change;
+
+    #[inline]
+    fn next(&mut self) -> Option<Change> {
+        self.listed.find_map(|&bucket| self.buckets.change(bucket))
     }
 }

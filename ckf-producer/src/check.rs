@@ -6,7 +6,6 @@ use crate::Pool;
 use crate::buckets::Tag;
 use crate::error::Violation;
 use crate::ownership::Key;
-use crate::projection::Projection;
 
 impl Pool {
     /// Checks every invariant of the pool and fences it when one does not hold.
@@ -108,14 +107,11 @@ impl Pool {
 
     /// Only dirty buckets differ from their published images, and the digest is that of those.
     fn check_published(&self) -> Result<(), Violation> {
-        let Projection { table, dirty, .. } = &self.projection;
-        let mut digest = TableDigest::EMPTY;
-        let sound = self.format().buckets().all(|at| {
-            let published = table.buckets().published(at);
-            digest = digest.replaced(at.get(), BucketImage::EMPTY, published);
-            table.image(at) == published || dirty.is_marked(at)
+        let buckets = self.projection.table.buckets();
+        let digest = self.format().buckets().fold(TableDigest::EMPTY, |digest, at| {
+            digest.replaced(at.get(), BucketImage::EMPTY, buckets.published(at))
         });
-        let sound = sound && digest == self.position.digest;
+        let sound = buckets.is_dirty_list_right() && digest == self.position.digest;
         if sound { Ok(()) } else { Err(Violation::Published) }
     }
 }

@@ -31,8 +31,8 @@ pub enum Corruption {
     EmptyMember,
     /// The published digest is another one.
     Digest,
-    /// A bucket changes and is not marked for the next batch.
-    UnmarkedBucket,
+    /// A bucket changes and is not listed for the next batch.
+    UnlistedBucket,
 }
 
 impl Corruption {
@@ -48,7 +48,7 @@ impl Corruption {
         Self::StrayOmission,
         Self::EmptyMember,
         Self::Digest,
-        Self::UnmarkedBucket,
+        Self::UnlistedBucket,
     ];
 }
 
@@ -101,11 +101,10 @@ impl Pool {
                 ownership.enter(Member::new(u64::MAX, u32::MAX), budget).expect("memory");
             }
             Corruption::Digest => position.digest = TableDigest::new(!position.digest.get()),
-            Corruption::UnmarkedBucket => {
-                let dirty = projection.dirty.clone();
+            Corruption::UnlistedBucket => {
                 let (member, ..) = ownership.members().next().expect("a member");
                 assert_eq!(self.store(member, &[STRANGER]).first_owners, 1);
-                self.projection.dirty = dirty;
+                self.projection.table.buckets_mut().forget_dirty();
             }
         }
         self.ownership.scramble().block(key)

@@ -1,142 +1,157 @@
-//! Stop 4: dirty buckets. In come the filter's changes; out goes each dirty bucket once, with the
-//! image that was published last. Next stop: `batch.rs`.
+//! Stop 4: dirty buckets. In comes each bucket when it changes first; out goes the list of them in
+//! the order of the table, once a batch. Next stop: `batch.rs`.
 
 use alloc::vec::Vec;
-use core::hint::black_box;
-use core::slice;
 
-use ckf_core::{AllocationError, BucketIndex, Change, Format, TableDigest};
+use ckf_core::{AllocationError, BucketIndex, Format};
 
-use crate::buckets::{PoolBuckets, PoolTable};
 use crate::budget::Budget;
-use crate::marks::Marks;
 
-/// Dirty buckets looked at together.
-const GROUP: usize = 32;
+/// So many buckets at most are sorted by bins: the batches of commands of usual size.
+const FEW: usize = 512;
+/// Below so many, insertion is as fast.
+const LEAST: usize = 24;
+const BINS: usize = 256;
+/// Most buckets of a bin, so that those that share one are soon in order.
+const CROWD: u16 = 16;
 
-/// So few dirty buckets are still near since they were marked.
-const FEW: usize = 256;
-
-/// Which buckets have moved on since they were published last.
+/// Which buckets have changed since they were published last, each once: whether it is listed, a
+/// bucket knows itself.
 ///
-/// All memory is taken at once, so that marking cannot fail: a removal never needs an allocation.
+/// All memory is taken at once, so that a change cannot fail: a removal never needs an allocation.
+/// A list that is sorted once a batch costs less than a set that is always in order, whose words
+/// are one more line of memory to wait for.
 #[derive(Debug)]
 pub(crate) struct Dirty {
+    list: Vec<BucketIndex>,
     format: Format,
-    marks: Marks,
-    /// What was marked, in order, between [`gather`](Self::gather) and [`publish`](Self::publish).
-    /// Walking the tree of marks costs more than all else that is done with a bucket, so it is
-    /// done once a batch.
-    listed: Vec<BucketIndex>,
 }
 
 impl Clone for Dirty {
     /// With room for a list of all buckets, as the budget has it.
     fn clone(&self) -> Self {
-        let mut listed = Vec::with_capacity(self.listed.capacity());
-        listed.extend_from_slice(&self.listed);
-        Self { format: self.format, marks: self.marks.clone(), listed }
+        let mut list = Vec::with_capacity(self.list.capacity());
+        list.extend_from_slice(&self.list);
+        Self { list, format: self.format }
     }
 }
 
 impl Dirty {
     /// Nothing is dirty.
     pub(crate) fn new(format: Format, budget: &mut Budget) -> Result<Self, AllocationError> {
-        let marks = Marks::new(format.bucket_count(), budget)?;
-        match budget.vec(format.bucket_count() as usize) {
-            Ok(listed) => Ok(Self { format, marks, listed }),
-            Err(refused) => {
-                marks.release(budget);
-                Err(refused)
-            }
-        }
+        Ok(Self { list: budget.vec(format.bucket_count() as usize)?, format })
     }
 
     pub(crate) fn release(self, budget: &mut Budget) {
-        budget.release(self.listed);
-        self.marks.release(budget);
+        budget.release(self.list);
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        Budget::bytes_of(&self.listed) + self.marks.bytes()
+        Budget::bytes_of(&self.list)
     }
 
-    /// Takes note of a changed bucket.
-    #[inline]
-    pub(crate) fn mark(&mut self, change: &Change) {
-        self.marks.insert(change.bucket.get());
+    /// Lists a bucket that is not listed yet. There is always room.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, bucket: BucketIndex) {
+        debug_assert!(self.list.len() < self.list.capacity(), "each bucket is listed once");
+        self.list.push(bucket);
     }
 
-    /// Buckets marked, also those that have gone back to what was published.
-    #[inline]
-    pub(crate) fn len(&self) -> u32 {
-        self.marks.len() + self.listed.len() as u32
+    pub(crate) fn list(&self) -> &[BucketIndex] {
+        &self.list
     }
 
-    pub(crate) fn is_marked(&self, bucket: BucketIndex) -> bool {
-        self.marks.contains(bucket.get()) || self.listed.contains(&bucket)
+    pub(crate) fn clear(&mut self) {
+        self.list.clear();
     }
 
-    /// Turns the marks into a list, ascending.
-    pub(crate) fn gather(&mut self) {
-        let Self { format, marks, listed } = self;
-        // A batch that was leaked instead of dropped has left its list.
-        listed.drain(..).for_each(|at| marks.insert(at.get()));
-        marks.drain(|mark| {
-            if let Some(bucket) = format.bucket(mark) {
-                listed.push(bucket);
-            }
-        });
+    /// Puts the list in order. `is_listed` is asked of every bucket where a large part of them is
+    /// listed: then going through all is faster than sorting.
+    pub(crate) fn sort(&mut self, is_listed: impl Fn(BucketIndex) -> bool) {
+        let Self { list, format } = self;
+        if list.len() > format.bucket_count() as usize / 8 && list.len() > FEW {
+            list.clear();
+            list.extend(format.buckets().filter(|&bucket| is_listed(bucket)));
+        } else if !(LEAST..=FEW).contains(&list.len()) || !sort_few(list, format.bucket_count()) {
+            list.sort_unstable();
+        }
     }
+}
 
-    /// [Gathers](Self::gather) the list for [`changes`](Self::changes) and [`publish`](Self::publish).
-    /// Returns how many buckets differ from their published images, and the digest with them, made
-    /// of the digest of all published images.
-    ///
-    /// Goes by groups where they are many: the buckets of a group are read together, so that the
-    /// waits for them overlap, before the first is looked at.
-    pub(crate) fn list(&mut self, table: &PoolTable, published: TableDigest) -> (u32, TableDigest) {
-        self.gather();
-        let many = self.listed.len() > FEW;
-        let (mut len, mut digest) = (0, published);
-        for group in self.listed.chunks(GROUP) {
-            if many {
-                black_box(group.iter().fold(0, |near, &at| near ^ table.image(at).get()));
-            }
-            for &at in group {
-                if let Some(change) = table.buckets().change(at) {
-                    digest = digest.changed(&change);
-                    len += 1;
-                }
+/// Sorts at most [`FEW`] buckets of a table of `count`, unless they crowd: `false`, and nothing has
+/// changed, then.
+///
+/// Buckets are spread evenly over the table, so that nearly all find their places by their high bits.
+fn sort_few(list: &mut [BucketIndex], count: u32) -> bool {
+    let shift = (u32::BITS - count.leading_zeros()).saturating_sub(BINS.ilog2());
+    let bin = |bucket: BucketIndex| (bucket.get() >> shift) as usize % BINS;
+    let mut starts = [0u16; BINS];
+    list.iter().for_each(|&bucket| starts[bin(bucket)] += 1);
+    if starts.iter().any(|&in_bin| in_bin > CROWD) {
+        return false;
+    }
+    let mut before = 0;
+    for start in &mut starts {
+        before += core::mem::replace(start, before);
+    }
+    let mut placed = [list[0]; FEW];
+    for &bucket in &*list {
+        let place = &mut starts[bin(bucket)];
+        placed[usize::from(*place) % FEW] = bucket;
+        *place += 1;
+    }
+    // Within a bin by insertion.
+    for (sorted, &bucket) in placed[..list.len()].iter().enumerate() {
+        let mut at = sorted;
+        while at > 0 && list[at - 1] > bucket {
+            list[at] = list[at - 1];
+            at -= 1;
+        }
+        list[at] = bucket;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use proptest::prelude::*;
+
+    fn sorts(count: u32, numbers: impl Iterator<Item = u32>) -> Result<(), TestCaseError> {
+        let format = Format::any_count(u64::from(count), 1).unwrap();
+        let mut dirty = Dirty::new(format, &mut Budget::new(u64::MAX)).unwrap();
+        let mut oracle = BTreeSet::new();
+        for bucket in numbers.map(|number| format.bucket(number % count).unwrap()) {
+            if oracle.insert(bucket) {
+                dirty.push(bucket);
             }
         }
-        (len, digest)
+        dirty.sort(|bucket| oracle.contains(&bucket));
+        prop_assert!(dirty.list().iter().eq(oracle.iter()));
+        Ok(())
     }
 
-    /// All listed buckets that differ, ascending: published image before, the filter's image after.
-    pub(crate) fn changes<'a>(&'a self, table: &'a PoolTable) -> Changes<'a> {
-        Changes { buckets: table.buckets(), listed: self.listed.iter() }
-    }
+    proptest! {
+        #[test]
+        fn a_list_comes_out_in_order(
+            count in prop_oneof![2u32..300, 2u32..70_000, 2u32..5_000_000],
+            numbers in prop::collection::vec(any::<u32>(), 0..700),
+            near in any::<bool>(),
+        ) {
+            // Spread over the table, or all in a corner of it.
+            let spread = if near { 1 << 20 } else { 1 };
+            sorts(count, numbers.iter().map(|number| number / spread))?;
+        }
 
-    /// Makes the filter's images the published ones, where they are listed.
-    pub(crate) fn publish(&mut self, table: &mut PoolTable) {
-        let buckets = table.buckets_mut();
-        self.listed.drain(..).for_each(|at| buckets.publish(at));
-    }
-}
-
-/// Dirty buckets in ascending order, each with the image published last and the image now.
-#[derive(Clone, Debug)]
-pub struct Changes<'a> {
-    buckets: &'a PoolBuckets,
-    listed: slice::Iter<'a, BucketIndex>,
-}
-
-impl Iterator for Changes<'_> {
-    type Item = Change;
-
-    #[inline]
-    fn next(&mut self) -> Option<Change> {
-        self.listed.find_map(|&bucket| self.buckets.change(bucket))
+        #[test]
+        fn a_long_list_comes_out_in_order(
+            count in 2_000u32..50_000,
+            len in 500usize..20_000,
+            seed in any::<u32>(),
+        ) {
+            let next = |number: &u32| Some(number.wrapping_mul(0x9E37_79B1).wrapping_add(1));
+            sorts(count, core::iter::successors(Some(seed), next).take(len))?;
+        }
     }
 }

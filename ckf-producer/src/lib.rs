@@ -113,7 +113,6 @@ mod error;
 mod event;
 mod gain;
 mod grow;
-mod marks;
 mod member;
 mod ownership;
 mod pool;
@@ -125,13 +124,12 @@ pub mod source;
 mod stats;
 
 pub use batch::SealedBatch;
-pub use buckets::PoolBuckets;
+pub use buckets::{Changes, PoolBuckets};
 pub use command::{Command, Outcome};
 pub use config::PoolConfig;
 #[cfg(feature = "_model")]
 #[doc(hidden)]
 pub use corrupt::Corruption;
-pub use dirty::Changes;
 pub use error::{CommandError, ConfigError, GrowError, SealError, Violation};
 pub use event::PoolEvent;
 pub use member::{DpRank, Member, WorkerId};

@@ -18,16 +18,14 @@ use ckf_core::{
 
 use crate::buckets::{PoolBuckets, PoolTable, Tag};
 use crate::budget::Budget;
-use crate::dirty::Dirty;
 use crate::error::Violation;
 use crate::ownership::{CLASSES, Counts, Held, Key, OwnerId, Scramble};
 use crate::readmission::{Readmission, SearchCredit};
 
-/// Filter with tags and published images, dirty buckets, shared and omitted blocks.
+/// Filter with tags, published images and dirty buckets, shared and omitted blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Projection {
     pub(crate) table: PoolTable,
-    pub(crate) dirty: Dirty,
     /// Blocks in the filter that have several owners, or once had.
     pub(crate) shared: Counts,
     /// Blocks that are not in the filter, whatever their number of owners.
@@ -73,16 +71,8 @@ impl Projection {
         budget: &mut Budget,
     ) -> Result<Self, AllocationError> {
         let buckets = PoolBuckets::new(format, budget)?;
-        let dirty = match Dirty::new(format, budget) {
-            Ok(dirty) => dirty,
-            Err(refused) => {
-                buckets.release(budget);
-                return Err(refused);
-            }
-        };
         Ok(Self {
             table: PoolTable::in_buckets(format, buckets),
-            dirty,
             shared: Counts::new(),
             omitted: Counts::new(),
             scramble,
@@ -95,7 +85,6 @@ impl Projection {
     /// Gives all memory back.
     pub(crate) fn release(self, budget: &mut Budget) {
         self.table.into_buckets().release(budget);
-        self.dirty.release(budget);
         self.shared.release(budget);
         self.omitted.release(budget);
     }
@@ -184,7 +173,7 @@ impl Projection {
         let (all, tag) = (addresses.len(), Tag::sole(at));
         for (new, address) in addresses.enumerate() {
             let Some(change) = self.table.put_new(address) else { return new };
-            self.placed(&change, tag);
+            self.table.buckets_mut().set_tag(change.slot(), tag);
         }
         all
     }
@@ -260,28 +249,18 @@ impl Projection {
     /// Writes a fingerprint with its tag to a free slot of its buckets, if there is one.
     pub(crate) fn put(&mut self, address: &Address, tag: Tag) -> bool {
         let Some(change) = self.table.put(address) else { return false };
-        self.placed(&change, tag);
-        true
-    }
-
-    /// Takes note of a fingerprint that took a free slot.
-    #[inline(always)]
-    fn placed(&mut self, change: &Change, tag: Tag) {
-        self.dirty.mark(change);
         self.table.buckets_mut().set_tag(change.slot(), tag);
+        true
     }
 
     /// Writes a fingerprint with its tag to the filter, if moving others makes room. Takes the
     /// search from the credit.
     #[cold]
     pub(crate) fn make_place(&mut self, address: &Address, tag: Tag) -> bool {
-        let Self { table, dirty, .. } = self;
         let (mut gained, mut searched) = (None, 0);
-        let placed = table.insert_counting(address, &mut searched, |change| {
-            dirty.mark(&change);
-            // The last change is that of the new fingerprint.
-            gained = Some(change.slot());
-        });
+        // The last change is that of the new fingerprint.
+        let last = |change: Change| gained = Some(change.slot());
+        let placed = self.table.insert_counting(address, &mut searched, last);
         self.credit.take(searched);
         self.counters.searched += u64::from(searched);
         let (Ok(moves), Some(slot)) = (placed, gained) else { return false };
@@ -364,8 +343,7 @@ impl Projection {
 
     #[inline]
     fn vacate(&mut self, slot: SlotIndex) {
-        let change = self.table.vacate(slot);
-        self.dirty.mark(&change);
+        self.table.vacate(slot);
         self.readmission.start_anew();
     }
 
@@ -402,8 +380,7 @@ impl Projection {
 
     /// Makes the filter as it is the published one.
     pub(crate) fn publish_all(&mut self) {
-        self.dirty.gather();
-        self.dirty.publish(&mut self.table);
+        self.table.buckets_mut().publish();
     }
 
     /// Digest of the filter as it is. Cost: by all buckets.

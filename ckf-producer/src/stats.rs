@@ -2,7 +2,6 @@
 
 use crate::Pool;
 use crate::ownership::CLASSES;
-use crate::projection::Projection;
 
 /// What a pool holds and has done. Counters run over the life of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -28,7 +27,7 @@ pub struct PoolStats {
     pub readmitted: u64,
     /// Fingerprints moved to make room for others.
     pub kicks: u64,
-    /// Buckets that are marked as changed since the last batch.
+    /// Buckets that have changed since the last batch, also those that have gone back since.
     pub dirty_buckets: u32,
     /// Images in all batches.
     pub images: u64,
@@ -49,7 +48,7 @@ pub struct PoolBytes {
     pub omitted: u64,
     /// The filter.
     pub filter: u64,
-    /// The published images, and marks and list of dirty buckets.
+    /// The published images, and the list of dirty buckets.
     pub published: u64,
 }
 
@@ -76,7 +75,7 @@ impl Pool {
             searched_buckets: counters.searched,
             readmitted: counters.readmitted,
             kicks: counters.kicks,
-            dirty_buckets: projection.dirty.len(),
+            dirty_buckets: projection.table.buckets().dirty_len(),
             images: self.batches.images,
             net_reverted: self.batches.net_reverted,
             bytes: self.bytes(),
@@ -85,13 +84,13 @@ impl Pool {
 
     /// Memory by part.
     pub(crate) fn bytes(&self) -> PoolBytes {
-        let Projection { table, dirty, .. } = &self.projection;
+        let table = &self.projection.table;
         PoolBytes {
             member_sets: self.ownership.bytes(),
             refcounts: table.buckets().tag_bytes() + self.projection.shared().bytes(),
             omitted: self.projection.omitted().bytes(),
             filter: table.format().table_bytes(),
-            published: 2 * table.buckets().tag_bytes() + dirty.bytes(),
+            published: table.buckets().published_bytes(),
         }
     }
 }

@@ -32,7 +32,7 @@ fn violation_of(corruption: Corruption) -> Violation {
         Corruption::StrayOmission => Violation::Omissions,
         Corruption::EmptyMember => Violation::Refcounts,
         Corruption::DoubleOwner => Violation::Edges,
-        Corruption::Digest | Corruption::UnmarkedBucket => Violation::Published,
+        Corruption::Digest | Corruption::UnlistedBucket => Violation::Published,
         _ => Violation::Filter,
     }
 }
