@@ -1,5 +1,6 @@
 //! From the wire's events to those that stage 1 takes.
 
+use ckf_core::EngineBlockId;
 use ckf_core::sequence::media_hash;
 use ckf_producer::source::{
     Adapter, Attention, EngineEvent, Medium, Place, RemovedBlocks, StoredBlocks, Tokens,
@@ -7,6 +8,9 @@ use ckf_producer::source::{
 
 use super::batch::Batch;
 use super::event::{Event, ExtraKey, Hash, Removed, Stored, TokenIds};
+
+/// What SGLang before 0.5.6 names as the parent of first pages: Python's hash of no tokens at all.
+const NO_PAGE: EngineBlockId = EngineBlockId::new(5740354900026072187);
 
 impl Batch {
     /// The events for a [`Translator`](ckf_producer::source::Translator) or
@@ -32,7 +36,7 @@ fn convert_stored(stored: Stored) -> StoredBlocks {
     };
     let mut blocks = StoredBlocks {
         ids: stored.block_hashes.iter().map(Hash::id).collect(),
-        parent: stored.parent_block_hash.as_ref().map(Hash::id),
+        parent: stored.parent_block_hash.as_ref().map(Hash::id).filter(|id| *id != NO_PAGE),
         tokens: flatten(stored.token_ids),
         block_size: stored.block_size,
         namespace: stored.cache_salt.filter(|salt| !salt.is_empty()),
@@ -41,9 +45,10 @@ fn convert_stored(stored: Stored) -> StoredBlocks {
     };
     let per_block = stored.extra_keys.unwrap_or_default();
     for (index, keys) in per_block.into_iter().enumerate() {
-        for key in keys.into_iter().flatten() {
+        for (place, key) in keys.into_iter().flatten().enumerate() {
             match key {
-                ExtraKey::Text(text) if Some(&text) == stored.lora_name.as_ref() => {}
+                // The adapter's name stands first. The same text after it means something else.
+                ExtraKey::Text(text) if place == 0 && Some(&text) == stored.lora_name.as_ref() => {}
                 // A salt enters the first block of a sequence and no other. Everywhere else a bare
                 // text is a media identifier, as releases before 0.19 published them.
                 ExtraKey::Text(salt) if index == 0 && blocks.parent.is_none() => {

@@ -290,6 +290,51 @@ fn salts_adapters_and_media_reach_the_hashes() {
     assert_eq!(blocks.adapter, Adapter::Numbered(7));
 }
 
+/// In the extra keys of a first block the adapter's name stands before the salt, and may be the same text.
+#[test]
+fn a_salt_that_reads_like_the_adapter_is_a_salt_all_the_same() {
+    let first = |keys: &[&str], adapter: &str| {
+        let texts = keys.iter().map(|text| ExtraKey::Text((*text).into()));
+        let stored = Stored {
+            block_hashes: vec![Hash::Number(1)],
+            token_ids: TokenIds::Plain((0..16).collect()),
+            block_size: 16,
+            lora_name: Some(adapter.into()),
+            extra_keys: Some(vec![Some(texts.collect())]),
+            ..Stored::default()
+        };
+        let events = vec![Event::Stored(Box::new(stored))];
+        let batch = Batch { timestamp: 0.0, rank: None, events, unknown: 0 };
+        translate(batch.into_engine_events()).1
+    };
+    let tokens: Vec<u32> = (0..16).collect();
+    let read = |salt| -> Vec<BlockHash> {
+        Scope::new(Some("acme"), salt).block_hashes(&tokens, 16).collect()
+    };
+    assert_eq!(first(&["acme"], "acme"), read(None));
+    assert_eq!(first(&["acme", "acme"], "acme"), read(Some("acme")));
+    assert_eq!(first(&["acme", "tenant-a"], "acme"), read(Some("tenant-a")));
+}
+
+#[test]
+fn first_pages_of_old_sglang_have_no_parent_although_they_name_one() {
+    let Some(bytes) = payload("sglang_0.4.8_array") else { return };
+    let batch = Batch::decode(&bytes).unwrap();
+    let tokens = |event: &Event| match event {
+        Event::Stored(stored) => match &stored.token_ids {
+            TokenIds::Plain(tokens) => tokens.clone(),
+            TokenIds::Pairs(_) => panic!("no pairs here"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let prompt = [tokens(&batch.events[0]), tokens(&batch.events[1])].concat();
+    // Without the removal and the clear that follow.
+    let events = batch.into_engine_events().into_iter().take(2).collect();
+    let (translator, stored) = translate(events);
+    assert_eq!(stored, Scope::default().block_hashes(&prompt, 16).collect::<Vec<_>>());
+    assert_eq!(translator.stats().orphans, 0);
+}
+
 /// A kind of extra key that a later release brings costs the blocks it went into, not the batch.
 #[test]
 fn extra_keys_of_unknown_kinds_make_their_blocks_private() {
