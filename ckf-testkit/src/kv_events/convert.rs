@@ -39,31 +39,35 @@ fn convert_stored(stored: Stored) -> StoredBlocks {
         parent: stored.parent_block_hash.as_ref().map(Hash::id).filter(|id| *id != NO_PAGE),
         tokens: flatten(stored.token_ids),
         block_size: stored.block_size,
-        namespace: stored.cache_salt.filter(|salt| !salt.is_empty()),
         place,
         ..StoredBlocks::default()
     };
     let per_block = stored.extra_keys.unwrap_or_default();
     for (index, keys) in per_block.into_iter().enumerate() {
         for (place, key) in keys.into_iter().flatten().enumerate() {
-            match key {
+            let media = match key {
                 // The adapter's name stands first. The same text after it means something else.
-                ExtraKey::Text(text) if place == 0 && Some(&text) == stored.lora_name.as_ref() => {}
-                // A salt enters the first block of a sequence and no other. Everywhere else a bare
-                // text is a media identifier, as releases before 0.19 published them.
+                ExtraKey::Text(text) if place == 0 && Some(&text) == stored.lora_name.as_ref() => {
+                    None
+                }
+                // A salt enters the first block of a sequence and no other, after the media. Elsewhere
+                // a bare text is a media identifier, as releases before 0.19 published them.
                 ExtraKey::Text(salt) if index == 0 && blocks.parent.is_none() => {
-                    blocks.namespace.get_or_insert(salt);
+                    blocks.namespace.replace(salt)
                 }
-                ExtraKey::Text(id) | ExtraKey::Media { id, .. } => {
-                    blocks.media.resize(blocks.ids.len().max(index + 1), Vec::new());
-                    blocks.media[index].push(media_hash(&id));
-                }
+                ExtraKey::Text(id) | ExtraKey::Media { id, .. } => Some(id),
                 ExtraKey::Digest(_) | ExtraKey::Unknown => {
                     blocks.private_from.get_or_insert(index);
+                    None
                 }
+            };
+            if let Some(id) = media {
+                blocks.media.resize(blocks.ids.len().max(index + 1), Vec::new());
+                blocks.media[index].push(media_hash(&id));
             }
         }
     }
+    blocks.namespace = stored.cache_salt.filter(|salt| !salt.is_empty()).or(blocks.namespace);
     blocks.adapter = match (stored.lora_name.filter(|name| !name.is_empty()), stored.lora_id) {
         (Some(name), _) => Adapter::Named(name),
         // Engines number adapters from 1.

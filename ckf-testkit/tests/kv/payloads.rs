@@ -1,6 +1,6 @@
 //! Single batches of every release, and awkward ones.
 
-use ckf_core::sequence::Scope;
+use ckf_core::sequence::{Scope, media_hash};
 use ckf_core::{BlockHash, EngineBlockId};
 use ckf_producer::source::{
     Adapter, BlockChange, BlockChanges, EngineEvent, Front, Translator, TranslatorConfig,
@@ -290,9 +290,10 @@ fn salts_adapters_and_media_reach_the_hashes() {
     assert_eq!(blocks.adapter, Adapter::Numbered(7));
 }
 
-/// In the extra keys of a first block the adapter's name stands before the salt, and may be the same text.
+/// In the extra keys of a first block the adapter's name stands before the salt, and may be the same
+/// text; between the two stand media, bare texts as well in old releases.
 #[test]
-fn a_salt_that_reads_like_the_adapter_is_a_salt_all_the_same() {
+fn texts_in_the_keys_of_a_first_block_are_told_apart_by_their_order() {
     let first = |keys: &[&str], adapter: &str| {
         let texts = keys.iter().map(|text| ExtraKey::Text((*text).into()));
         let stored = Stored {
@@ -314,6 +315,11 @@ fn a_salt_that_reads_like_the_adapter_is_a_salt_all_the_same() {
     assert_eq!(first(&["acme"], "acme"), read(None));
     assert_eq!(first(&["acme", "acme"], "acme"), read(Some("acme")));
     assert_eq!(first(&["acme", "tenant-a"], "acme"), read(Some("tenant-a")));
+    let scope = Scope::new(Some("acme"), Some("tenant-a"));
+    let media = [media_hash("img-1"), media_hash("img-2")];
+    let local = scope.local_hash_with_media(&tokens, &media);
+    let keys = ["acme", "img-2", "img-1", "tenant-a"];
+    assert_eq!(first(&keys, "acme"), [ckf_core::sequence::roll(None, local)]);
 }
 
 #[test]
