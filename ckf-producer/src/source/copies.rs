@@ -28,13 +28,13 @@ impl Copies {
         self.counts.reserve(hash)
     }
 
-    /// Counts one more copy; `true` when it is the first. [`reserve`](Self::reserve) comes before.
-    pub(super) fn add(&mut self, hash: Hashed<BlockHash>) -> bool {
-        match self.counts.insert(hash, NonZeroU32::MIN) {
+    /// Counts so many more copies; `true` when there were none. [`reserve`](Self::reserve) comes before.
+    pub(super) fn add(&mut self, hash: Hashed<BlockHash>, copies: NonZeroU32) -> bool {
+        match self.counts.insert(hash, copies) {
             None => true,
             Some(count) => {
                 // Four thousand million copies of one block: whoever reports more is not believed.
-                *count = count.saturating_add(1);
+                *count = count.saturating_add(copies.get());
                 false
             }
         }
@@ -149,7 +149,7 @@ impl<F: Front> Front for CopyCounter<F> {
                             self.copies.len() >= self.max_blocks || !self.copies.reserve(hash);
                         if full && !self.copies.contains(hash) {
                             self.refused += 1;
-                        } else if self.copies.add(hash) {
+                        } else if self.copies.add(hash, NonZeroU32::MIN) {
                             changes.store(block);
                         }
                     }

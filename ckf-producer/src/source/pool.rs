@@ -111,7 +111,8 @@ impl<F: Front + Clone> PoolSources<F> {
             self.gate.expected += 1;
             self.gate.recovered += usize::from(recovered);
         }
-        self.departed.remove(member);
+        // Should it leave again before anything is heard of it, what it said before it left the first
+        // time is late still.
         self.touch(member);
         Ok(())
     }

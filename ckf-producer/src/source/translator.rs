@@ -317,9 +317,16 @@ impl Translator {
             self.overfull = true;
             return;
         }
+        let mut more = NonZeroU32::MIN;
         match self.known.insert(id, fresh) {
             None => {}
-            Some(opaque @ Known::Opaque { .. }) => *opaque = fresh,
+            Some(opaque @ Known::Opaque { .. }) => {
+                // Copies that came without content, if copies count, are copies of this block.
+                if self.config.copies {
+                    more = opaque.copies().saturating_add(1);
+                }
+                *opaque = Known::Exact { hash, scope, copies: more };
+            }
             Some(known) => {
                 if let Known::Exact { hash: held, copies, .. } = *known
                     && held != hash
@@ -338,7 +345,7 @@ impl Translator {
                 *copies = copies.saturating_add(1);
             }
         }
-        if self.holders.add(holders) {
+        if self.holders.add(holders, more) {
             to.store(hash);
         }
     }
@@ -349,7 +356,7 @@ impl Translator {
         match self.known.get_mut(id).filter(|_| self.config.copies) {
             Some(Known::Exact { hash, copies, .. }) => {
                 *copies = copies.saturating_add(1);
-                self.holders.add(self.holders.hashed(*hash));
+                self.holders.add(self.holders.hashed(*hash), NonZeroU32::MIN);
             }
             Some(Known::Opaque { copies }) => *copies = copies.saturating_add(1),
             _ => self.stats.repeated += 1,

@@ -196,6 +196,34 @@ fn orphans_give_up_nothing_for_the_limit_of_the_pool() {
     assert_eq!((pool.owned_blocks(MEMBER), sources.stats().shed), (50, 0));
 }
 
+/// What goes on without the parents of orphans makes room, and no more is given up than is needed then.
+#[test]
+fn a_gap_behind_orphans_gives_up_no_more_than_the_limit_of_the_pool_asks_for() {
+    let rule = ReadyRule::new(100, Millis::new(1000)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule);
+    let one = {
+        let mut sources = PoolSources::new(config, Teller, at(0));
+        sources.handle_event(MEMBER, generation(1), id(1), plain([1]), at(0)).unwrap();
+        sources.queued().1
+    };
+    for (events, bytes) in [(3, 1 << 20), (1000, 3 * one)] {
+        let config = config.with_max_queued(events, bytes).unwrap();
+        let mut sources = PoolSources::new(config, Teller, at(0));
+        let mut event = |number, orphans| {
+            let event = Told(store([number]), orphans);
+            sources.handle_event(MEMBER, generation(1), id(number), event, at(0)).unwrap()
+        };
+        event(0, 1);
+        for number in [1, 2, 4] {
+            assert_eq!(event(number, 0), Handled::Queued);
+        }
+        assert_eq!(event(5, 0), Handled::Queued, "1 and 2 do not wait any more");
+        assert_eq!((sources.queued().0, sources.stats().shed), (2, 0));
+        assert_eq!(sources.stream(MEMBER).unwrap().applied(), Some(id(2)));
+        assert_eq!(sources.poll_request().unwrap().kind, history(3, 3));
+    }
+}
+
 #[test]
 fn a_member_that_time_makes_live_counts_for_the_pool() {
     let rule = ReadyRule::new(100, Millis::new(1_000_000)).unwrap();
@@ -336,6 +364,24 @@ fn latest_events_that_reach_back_continue_the_state_others_replace_it() {
         world.assert_owns([14]);
         assert_eq!(world.stream.stats().started_over, 1, "{doubt:?}");
     }
+}
+
+/// What they leave of a long gap is asked about at once, and an answer counts once.
+#[test]
+fn latest_events_that_end_before_another_long_gap_are_followed_by_another_question() {
+    let mut world = World::direct(SourceConfig::new(1).with_max_history(2));
+    world.event(1, 0, store([0]));
+    world.event(1, 20, store([20]));
+    let first = world.request();
+    world.latest(first.id, 1, (0..10).map(|number| (number, store([number]))));
+    world.assert_owns(0..10);
+    let second = world.request();
+    assert_eq!((second.kind, world.now), (RequestKind::FullState, 0));
+    assert_ne!(first.id, second.id);
+    assert_eq!(world.latest(first.id, 1, []), Handled::Late);
+    world.latest(second.id, 1, (5..21).map(|number| (number, store([number]))));
+    world.assert_owns(0..21);
+    assert_eq!(world.stream.state(), StreamState::Live);
 }
 
 /// Wherever numbering begins: before its first event nothing can be missing.

@@ -53,6 +53,21 @@ fn questions_are_repeated_with_back_off_then_given_up() {
 }
 
 #[test]
+fn history_is_asked_as_often_as_configured_then_the_full_state() {
+    for attempts in 1..4 {
+        let mut world = World::direct(config().with_history_attempts(attempts).unwrap());
+        world.event(1, 0, store([0]));
+        world.event(1, 2, store([2]));
+        for attempt in 1..=attempts {
+            let request = world.request();
+            assert_eq!((request.kind, request.attempt), (history(1, 1), attempt));
+            world.sleep();
+        }
+        assert_eq!(world.request().kind, RequestKind::FullState);
+    }
+}
+
+#[test]
 fn spurious_calls_and_a_clock_that_goes_back_do_nothing() {
     let mut world = World::direct(config());
     world.stream.handle_timeout(at(5_000_000));

@@ -181,6 +181,33 @@ fn f15b_a_member_that_left_and_came_back_starts_anew() {
     }
 }
 
+/// Also when it was expected back in between, and was not heard of.
+#[test]
+fn f19_late_data_does_not_bring_back_a_member_that_was_expected_and_left_again() {
+    let rule = ReadyRule::new(100, Millis::from_secs(1)).unwrap();
+    let config = PoolSourcesConfig::new(SourceConfig::new(1), rule);
+    let mut sources = PoolSources::new(config, Direct, at(0));
+    let event = |sources: &mut PoolSources<Direct>, life, number| {
+        sources.handle_event(MEMBER, generation(life), id(number), store([number]), at(1))
+    };
+    assert_eq!(event(&mut sources, 3, 0), Ok(Handled::Applied));
+    for _ in 0..2 {
+        assert!(sources.remove(MEMBER, at(1)));
+        assert_eq!(event(&mut sources, 3, 1), Ok(Handled::OldGeneration));
+        sources.expect(MEMBER, at(1)).unwrap();
+    }
+    assert!(sources.remove(MEMBER, at(1)));
+    assert_eq!(event(&mut sources, 3, 1), Ok(Handled::OldGeneration));
+    assert_eq!((sources.members().count(), sources.stats().old_generation), (0, 3));
+    // While it is expected, any generation will do.
+    sources.expect(MEMBER, at(1)).unwrap();
+    assert_eq!(event(&mut sources, 3, 0), Ok(Handled::Applied));
+    // A new life is nothing late.
+    assert!(sources.remove(MEMBER, at(1)));
+    assert_eq!(event(&mut sources, 4, 0), Ok(Handled::Applied));
+    assert_eq!(sources.stats().applied, 3, "of streams that are gone, too");
+}
+
 #[test]
 fn f15c_a_new_connection_is_not_a_new_generation() {
     let mut world = World::direct(SourceConfig::new(1));

@@ -6,7 +6,7 @@ use ckf_core::sequence::Scope;
 use ckf_core::{BlockHash, EngineBlockId};
 use ckf_producer::source::{
     Adapter, Attention, Doubt, EngineEvent, Handled, Medium, Place, RemovedBlocks, SourceConfig,
-    StoredBlocks, StreamState, Tokens, Translator, TranslatorConfig,
+    SourceNotice, StoredBlocks, StreamState, Tokens, Translator, TranslatorConfig,
 };
 use ckf_protocol::Millis;
 
@@ -162,6 +162,24 @@ fn f06_a_copy_counts_whatever_else_its_announcement_says() {
             assert!(!engine.world.pool.owns(MEMBER, block));
             assert_eq!((engine.owned(), engine.stats().orphans), (2, 0));
         }
+    }
+}
+
+/// Copies that came without content count for the block that a later announcement says they are.
+#[test]
+fn f06_copies_that_came_before_their_content_count_for_it() {
+    for copies in [false, true] {
+        let mut engine = Engine::new(config().with_copies(copies));
+        let bare = StoredBlocks { tokens: Tokens::default(), ..stored([1], None, []) };
+        engine.store(bare.clone());
+        engine.store(bare);
+        engine.store(stored([1], None, [1]));
+        let block = query(Scope::default(), [1])[0];
+        for left in [2, 1, 0] {
+            assert!(engine.world.pool.owns(MEMBER, block) == (copies || left == 2), "{left}");
+            engine.remove(removed([1]));
+        }
+        assert_eq!((engine.owned(), engine.world.stream.front().blocks()), (0, (0, 0)));
     }
 }
 
@@ -356,6 +374,7 @@ fn orphans_are_counted_in_blocks_and_start_one_recovery() {
     engine.store(stored([11, 12, 13], 10, [11, 12, 13]));
     assert_eq!(engine.stats().orphans, 3);
     assert_eq!(engine.world.stream.stats().orphan_blocks, 3);
+    assert!(engine.world.notices().contains(&SourceNotice::Orphans { blocks: 3 }));
     let doubt = Some(Doubt::Orphans);
     assert_eq!(engine.world.stream.state(), StreamState::Recovering { doubt });
     // What follows waits; the full state brings the missing parent.
@@ -368,6 +387,7 @@ fn orphans_are_counted_in_blocks_and_start_one_recovery() {
     engine.world.full_state(request.id, 1, 1, content);
     assert_eq!(engine.depth(&query(Scope::default(), 10..=14)), 5);
     assert_eq!(engine.world.stream.state(), StreamState::Live);
+    assert_eq!(engine.world.notices().len(), 1, "only that it has recovered");
 
     // A source whose full states lack the parent is not asked over and over.
     for number in 0..100 {
@@ -456,6 +476,18 @@ fn overlapping_windows_and_media_hash_as_readers_do() {
     ];
     let prompt: Vec<BlockHash> = ckf_core::sequence::roll_all(None, locals).collect();
     assert_eq!(engine.depth(&prompt), 2);
+}
+
+#[test]
+fn a_recovery_that_fails_leaves_nothing_remembered() {
+    let mut engine = Engine::new(config());
+    engine.store(stored([1, 2], None, [1, 2]));
+    engine.world.stream.handle_suspect(at(0));
+    while engine.world.stream.state() != StreamState::Failed {
+        assert_eq!(engine.owned(), 2);
+        engine.world.sleep();
+    }
+    assert_eq!((engine.owned(), engine.world.stream.front().blocks()), (0, (0, 0)));
 }
 
 #[test]
