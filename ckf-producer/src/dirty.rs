@@ -101,15 +101,25 @@ fn sort_few(list: &mut [BucketIndex], count: u32) -> bool {
         *place += 1;
     }
     // Within a bin by insertion.
+    let mut last = placed[0];
     for (sorted, &bucket) in placed[..list.len()].iter().enumerate() {
-        let mut at = sorted;
-        while at > 0 && list[at - 1] > bucket {
-            list[at] = list[at - 1];
-            at -= 1;
+        list[sorted] = bucket;
+        if bucket < last {
+            insert(&mut list[..=sorted]);
+        } else {
+            last = bucket;
         }
-        list[at] = bucket;
     }
     true
+}
+
+/// Brings the last one to its place among the others, which are in order.
+fn insert(list: &mut [BucketIndex]) {
+    let mut at = list.len() - 1;
+    while at > 0 && list[at - 1] > list[at] {
+        list.swap(at - 1, at);
+        at -= 1;
+    }
 }
 
 #[cfg(test)]
