@@ -1,5 +1,7 @@
 //! One consumer: its query handle and its lane sessions come from one constructor.
 
+use core::fmt;
+
 use ckf_protocol::{ConsumerId, Manifest};
 
 use crate::error::ConsumerError;
@@ -10,7 +12,7 @@ use crate::table::Table;
 use crate::{LaneSession, LaneWriter, QueryHandle, SearchMode, SessionConfig};
 
 /// Choices of a host about a consumer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct ConsumerConfig {
     session: SessionConfig,
     seed: u64,
@@ -49,7 +51,8 @@ impl ConsumerConfig {
     }
 
     /// Memory for the rows, [`lines_needed`](Self::lines_needed) lines or more. What it holds does
-    /// not matter. It must not be given to two consumers: their answers would be each other's.
+    /// not matter. It must not be given to two consumers at the same time: their answers would be
+    /// each other's. Once the handles, sessions and writers of one are gone, another may have it.
     #[must_use]
     pub fn with_memory(mut self, memory: &'static [Line]) -> Self {
         self.memory = Some(memory);
@@ -60,6 +63,20 @@ impl ConsumerConfig {
     /// rounded up to a power of two, and up to seven lines for alignment.
     pub fn lines_needed(manifest: &Manifest) -> usize {
         Rows::lines_needed(manifest.format().bucket_count(), manifest.len() as u32)
+    }
+}
+
+/// Of memory, how much there is.
+impl fmt::Debug for ConsumerConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { session, seed, mode, backend, memory } = self;
+        f.debug_struct("ConsumerConfig")
+            .field("session", session)
+            .field("seed", seed)
+            .field("mode", mode)
+            .field("backend", backend)
+            .field("memory_lines", &memory.map(<[Line]>::len))
+            .finish()
     }
 }
 

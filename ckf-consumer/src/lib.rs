@@ -12,7 +12,8 @@
 //! - *During a delta* an answer may be of the table before it, after it, or of any mixture. A
 //!   relocation stores the gaining bucket before the losing one, and still a query whose two looks
 //!   straddle the stores can miss a block that was there all the time. Once the delta is applied,
-//!   queries that start find everything.
+//!   queries that start find everything. Of a batch in several parts the same holds from the first
+//!   part to the last, however long the link takes between them.
 //! - *During a snapshot* the lane is absent. A query that had captured it leaves it out.
 //! - *After a lane is retired* a query that had captured it may finish with its words, which stay
 //!   as they were. One that starts later does not see the lane.

@@ -156,7 +156,8 @@ impl QueryHandle {
     /// times as long as one after the other; a fifth longer only where 32 lanes or more hold all of
     /// long prompts, since then there is little to wait for. In walk mode they go one after the other.
     /// About a lane with holes a batch may say another of the depths that [`SearchMode::Jump`] allows.
-    /// Each group of eight sees the lanes that were ready when it began.
+    /// Each group of eight sees the lanes that were ready when it began. From block-local hashes, roll
+    /// them first ([`ckf_core::sequence::roll_all`]): there is no wait of one request left to hide it in.
     pub fn find_prefix_batch(&self, prefixes: &[&[BlockHash]], answers: &mut Vec<Matches>) {
         answers.resize(prefixes.len(), Matches::NONE);
         let SearchMode::Jump { window } = self.mode else {

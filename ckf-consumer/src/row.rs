@@ -1,5 +1,7 @@
 //! The words of a table: one row a bucket, one word a lane, in whole cache lines.
 
+use core::fmt;
+
 use ckf_core::{Address, AllocationError};
 
 use crate::lanes::{Scan, advise_huge, prefetch};
@@ -24,7 +26,6 @@ const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
 
 /// All rows of a table, bucket-major and lane-minor. A row is a power of two of words; it begins
 /// at a multiple of its own size, so that it straddles no line that it does not fill.
-#[derive(Debug)]
 pub(crate) struct Rows {
     memory: Memory,
     /// The line of bucket 0.
@@ -35,7 +36,6 @@ pub(crate) struct Rows {
     shift: u32,
 }
 
-#[derive(Debug)]
 enum Memory {
     Own(Vec<Line>),
     Lent(&'static [Line]),
@@ -129,6 +129,13 @@ impl Rows {
             stored += 1;
         }
         stored
+    }
+}
+
+/// How much there is of them, not their words: whatever holds a table shall be fit for a log.
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rows({} lines, {} words a row)", self.count, 1 << self.shift)
     }
 }
 

@@ -4,7 +4,9 @@
 #[allow(dead_code, reason = "only the manifest and jumps of known words are used here")]
 mod common;
 
-use ckf_consumer::{Backend, Consumer, ConsumerConfig, LaneMask, LaneWriter, Matches, SearchMode};
+use ckf_consumer::{
+    Backend, Consumer, ConsumerConfig, LaneMask, LaneWriter, Line, Matches, SearchMode,
+};
 use ckf_core::{BlockHash, BucketImage, BucketIndex, Format, LocalHash, Table, sequence};
 use ckf_protocol::{ConsumerId, DcId, Epoch, Instant, Lane, Sequence};
 use common::{Known, manifest};
@@ -205,4 +207,28 @@ fn masks_are_sets() {
     assert_eq!(both, [0, 1, 63, 64, 64]);
     assert_eq!((a.iter().len(), a.into_iter().collect::<LaneMask>()), (2, a));
     assert_eq!(format!("{a:?}"), "{1, 2}");
+}
+
+/// A router that prints a struct of its own with a handle in it must not print the table.
+#[test]
+fn what_holds_a_table_is_fit_for_a_log() {
+    let format = Format::any_count(100_000, 7).unwrap();
+    let manifest = manifest(format, 16);
+    let lines = ConsumerConfig::lines_needed(&manifest);
+    let memory: &'static [Line] = (0..lines).map(|_| Line::default()).collect::<Vec<_>>().leak();
+    for config in [ConsumerConfig::default(), ConsumerConfig::default().with_memory(memory)] {
+        let printed = format!("{config:?}");
+        assert!(printed.len() < 1_000 && printed.contains("memory_lines"), "{printed}");
+        let (query, writers) = Consumer::writers(&manifest, config.clone()).unwrap();
+        let (_, sessions) = Consumer::new(&manifest, config, ConsumerId::new(1)).unwrap();
+        for printed in
+            [format!("{query:?}"), format!("{:?}", writers[3]), format!("{:?}", sessions[3])]
+        {
+            assert!(
+                printed.len() < 10_000 && printed.contains("100000"),
+                "{} bytes",
+                printed.len()
+            );
+        }
+    }
 }

@@ -106,6 +106,7 @@ impl BucketImage {
 
     /// The image with slot `slot` (modulo 4) holding `fingerprint` instead of what it held.
     #[inline]
+    #[must_use]
     pub const fn with_slot(self, slot: u32, fingerprint: Fingerprint) -> Self {
         let shift = (slot % 4) * 16;
         Self(self.0 & !(0xFFFF << shift) | (fingerprint.get() as u64) << shift)
@@ -113,6 +114,7 @@ impl BucketImage {
 
     /// The image with slot `slot` (modulo 4) empty.
     #[inline]
+    #[must_use]
     pub const fn without_slot(self, slot: u32) -> Self {
         Self(self.0 & !(0xFFFF << ((slot % 4) * 16)))
     }

@@ -1,4 +1,4 @@
-//! The buckets of a table: where their images lie, and how a change of one is told.
+//! The buckets of a table: where their images lie, how a change of one is told, and slots in them.
 
 use alloc::vec::Vec;
 
@@ -81,5 +81,49 @@ impl SlotIndex {
     #[inline]
     pub fn within(self) -> usize {
         usize::from(self.slot)
+    }
+}
+
+/// The slots that hold a fingerprint in its candidate buckets, 0 to 8 of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Copies {
+    pub(crate) buckets: [BucketIndex; 2],
+    /// Top bits of the slots, by bucket.
+    pub(crate) slots: [u64; 2],
+}
+
+impl Copies {
+    /// Whether there is none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.slots[0] | self.slots[1] == 0
+    }
+
+    /// The only one, if there is exactly one. Cheaper than a walk; free of branches until the end.
+    #[inline]
+    pub fn single(&self) -> Option<SlotIndex> {
+        let [first, second] = self.slots;
+        // Slots of the second bucket are told apart by the bit below.
+        let all = first | second >> 1;
+        if all == 0 || all & (all - 1) != 0 {
+            return None;
+        }
+        let bucket = if first != 0 { self.buckets[0] } else { self.buckets[1] };
+        Some(SlotIndex { bucket, slot: (all.trailing_zeros() / 16) as u8 })
+    }
+}
+
+impl Iterator for Copies {
+    type Item = SlotIndex;
+
+    #[inline]
+    fn next(&mut self) -> Option<SlotIndex> {
+        let at = usize::from(self.slots[0] == 0);
+        let slots = self.slots[at];
+        if slots == 0 {
+            return None;
+        }
+        self.slots[at] = slots & (slots - 1);
+        Some(SlotIndex { bucket: self.buckets[at], slot: (slots.trailing_zeros() / 16) as u8 })
     }
 }

@@ -39,11 +39,17 @@ impl Format {
 
     /// A format with any bucket count from [`MIN_BUCKETS`](Self::MIN_BUCKETS) to
     /// [`MAX_BUCKETS`](Self::MAX_BUCKETS).
+    ///
+    /// # Errors
+    /// [`FormatError::BucketCount`]
     pub const fn any_count(bucket_count: u64, seed: u64) -> Result<Self, FormatError> {
         Self::new(Indexing::AnyCount, bucket_count, seed)
     }
 
-    /// A format with a power-of-two bucket count.
+    /// A format with a power-of-two bucket count within the same limits.
+    ///
+    /// # Errors
+    /// [`FormatError`]
     pub const fn power_of_two(bucket_count: u64, seed: u64) -> Result<Self, FormatError> {
         Self::new(Indexing::PowerOfTwo, bucket_count, seed)
     }

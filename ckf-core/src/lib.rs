@@ -58,11 +58,11 @@ mod table;
 
 pub use address::{Address, Addresser, Addressing, AnyCount, BucketIndex, Fingerprint, PowerOfTwo};
 pub use bucket::BucketImage;
-pub use buckets::{Buckets, Change, SlotIndex};
+pub use buckets::{Buckets, Change, Copies, SlotIndex};
 pub use digest::TableDigest;
 pub use error::{AllocationError, FormatError, Full, SizingError};
 pub use format::{Format, Indexing};
 pub use key::{BlockHash, EngineBlockId, LocalHash};
 pub use mix::{GOLDEN_GAMMA, mix64};
 pub use sizing::Sizing;
-pub use table::{Copies, Table};
+pub use table::Table;

@@ -80,6 +80,9 @@ impl Sizing {
     }
 
     /// The default format of this size.
+    ///
+    /// # Errors
+    /// None for a size that [`for_blocks`](Self::for_blocks) gave: its count is a legal one.
     pub const fn format(&self, seed: u64) -> Result<Format, FormatError> {
         Format::any_count(self.bucket_count as u64, seed)
     }

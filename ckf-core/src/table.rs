@@ -2,10 +2,13 @@
 //! whose last owner left; out go the buckets that changed. Next stop: `ckf-producer/src/dirty.rs`.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::error::{AllocationError, Full};
 use crate::kick::{Plan, plan};
-use crate::{Address, BlockHash, BucketImage, BucketIndex, Buckets, Change, Format, SlotIndex};
+use crate::{
+    Address, BlockHash, BucketImage, BucketIndex, Buckets, Change, Copies, Format, SlotIndex,
+};
 
 /// A packed cuckoo filter: a multiset of fingerprints that supports removal.
 ///
@@ -13,55 +16,11 @@ use crate::{Address, BlockHash, BucketImage, BucketIndex, Buckets, Change, Forma
 /// ownership of `ckf-producer` sees to that.
 ///
 /// Its buckets are words in a row, unless the caller brings [`Buckets`] of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Table<B = Vec<u64>> {
     format: Format,
     buckets: B,
     stored: u64,
-}
-
-/// The slots that hold a fingerprint in its candidate buckets, 0 to 8 of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Copies {
-    buckets: [BucketIndex; 2],
-    /// Top bits of the slots, by bucket.
-    slots: [u64; 2],
-}
-
-impl Copies {
-    /// Whether there is none.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.slots[0] | self.slots[1] == 0
-    }
-
-    /// The only one, if there is exactly one. Cheaper than a walk; free of branches until the end.
-    #[inline]
-    pub fn single(&self) -> Option<SlotIndex> {
-        let [first, second] = self.slots;
-        // Slots of the second bucket are told apart by the bit below.
-        let all = first | second >> 1;
-        if all == 0 || all & (all - 1) != 0 {
-            return None;
-        }
-        let bucket = if first != 0 { self.buckets[0] } else { self.buckets[1] };
-        Some(SlotIndex { bucket, slot: (all.trailing_zeros() / 16) as u8 })
-    }
-}
-
-impl Iterator for Copies {
-    type Item = SlotIndex;
-
-    #[inline]
-    fn next(&mut self) -> Option<SlotIndex> {
-        let at = usize::from(self.slots[0] == 0);
-        let slots = self.slots[at];
-        if slots == 0 {
-            return None;
-        }
-        self.slots[at] = slots & (slots - 1);
-        Some(SlotIndex { bucket: self.buckets[at], slot: (slots.trailing_zeros() / 16) as u8 })
-    }
 }
 
 impl Table {
@@ -332,6 +291,17 @@ impl<B: Buckets> Table<B> {
         self.buckets.set_image(bucket, after);
         on_change(change);
         change.slot()
+    }
+}
+
+/// Shape and content in numbers, not millions of words: whatever holds a table shall be fit for a log.
+impl<B> fmt::Debug for Table<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { format, stored, .. } = self;
+        f.debug_struct("Table")
+            .field("format", format)
+            .field("stored", stored)
+            .finish_non_exhaustive()
     }
 }
 

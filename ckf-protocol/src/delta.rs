@@ -74,8 +74,8 @@ impl<'a> DeltaView<'a> {
         if count == 0 {
             return Err(fields.value(at::COUNT, 0));
         }
-        if count > limits.max_images() {
-            let (value, limit) = (u64::from(count), u64::from(limits.max_images()));
+        if count > limits.max_patches() {
+            let (value, limit) = (u64::from(count), u64::from(limits.max_patches()));
             return Err(fields.error(at::COUNT, Fault::Limit { value, limit }));
         }
         let patches = Patches::split(rest, count)?;

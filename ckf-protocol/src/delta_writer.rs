@@ -80,7 +80,9 @@ impl DeltaWriter {
         }
         let Some(patch) = Patch::between(bucket, before, after) else { return Ok(()) };
         if !self.part.has_room(&self.limits) {
-            self.close(false)?;
+            // The part that would begin must have a number as well.
+            u16::try_from(self.parts.len() + 1).map_err(|_| EncodeError::TooManyParts)?;
+            self.close(false);
         }
         self.part.push(&patch);
         self.next_bucket = bucket + 1;
@@ -97,16 +99,15 @@ impl DeltaWriter {
             return Err(EncodeError::Sequence);
         }
         if self.part.len() > 0 {
-            self.close(true)?;
+            self.close(true);
         }
         Ok(DeltaParts { parts: self.parts, digest: self.digest })
     }
 
     /// Ends the current part.
-    fn close(&mut self, last: bool) -> Result<(), EncodeError> {
-        let part = u16::try_from(self.parts.len()).map_err(|_| EncodeError::TooManyParts)?;
+    fn close(&mut self, last: bool) {
+        let part = u16::try_from(self.parts.len()).expect("no part begins without a number");
         self.parts.push(self.part.close(self.sequence, self.digest, part, last));
-        Ok(())
     }
 }
 
@@ -135,7 +136,7 @@ impl PartWriter {
     /// Whether any further patch stays within the limits.
     fn has_room(&self, limits: &Limits) -> bool {
         let bytes = self.body.len() + self.entries.len();
-        self.len() < limits.max_images() as usize && bytes + MAX_PATCH <= limits.max_body()
+        self.len() < limits.max_patches() as usize && bytes + MAX_PATCH <= limits.max_body()
     }
 
     /// Appends a patch of a bucket above all before it.

@@ -13,7 +13,7 @@ use crate::layout::{self, MAX_PATCH};
 /// use ckf_protocol::Limits;
 ///
 /// let limits = Limits::default().with_bucket_count(1000);
-/// assert_eq!(limits.max_images(), 65_536);
+/// assert_eq!(limits.max_patches(), 65_536);
 /// let small = Limits::new(4096, 100, 256)?;
 /// assert_eq!(small.max_frame(), 4096);
 /// # Ok::<(), ckf_protocol::LimitsError>(())
@@ -21,7 +21,7 @@ use crate::layout::{self, MAX_PATCH};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     max_frame: u32,
-    max_images: u32,
+    max_patches: u32,
     max_chunk_buckets: u32,
     bucket_count: u32,
 }
@@ -36,9 +36,9 @@ pub enum LimitsError {
         /// The limit that was asked for.
         max_frame: u32,
     },
-    /// A limit of 0 images.
-    #[error("a delta must be allowed at least one image")]
-    Images,
+    /// A limit of 0 patches.
+    #[error("a delta must be allowed at least one patch")]
+    Patches,
     /// The chunk limit is 0, or such a chunk could exceed the frame limit.
     #[error("chunks of {max_chunk_buckets} buckets do not fit frames of {max_frame} bytes")]
     ChunkBuckets {
@@ -55,26 +55,26 @@ impl Limits {
     /// Most bytes that [`max_frame`](Self::max_frame) may be.
     pub const MAX_FRAME: u32 = 1 << 30;
 
-    /// Limits for frames of at most `max_frame` bytes, deltas of at most `max_images` images and
+    /// Limits for frames of at most `max_frame` bytes, deltas of at most `max_patches` patches and
     /// chunks of at most `max_chunk_buckets` buckets, for tables of any size.
     ///
     /// # Errors
     /// [`LimitsError`]; a full chunk takes 32 bytes and 8.5 a bucket, and must fit a frame.
     pub const fn new(
         max_frame: u32,
-        max_images: u32,
+        max_patches: u32,
         max_chunk_buckets: u32,
     ) -> Result<Self, LimitsError> {
         if max_frame < Self::MIN_FRAME || max_frame > Self::MAX_FRAME {
             return Err(LimitsError::Frame { max_frame });
         }
-        if max_images == 0 {
-            return Err(LimitsError::Images);
+        if max_patches == 0 {
+            return Err(LimitsError::Patches);
         }
         if max_chunk_buckets == 0 || full_chunk(max_chunk_buckets) > max_frame as u64 {
             return Err(LimitsError::ChunkBuckets { max_chunk_buckets, max_frame });
         }
-        Ok(Self { max_frame, max_images, max_chunk_buckets, bucket_count: Format::MAX_BUCKETS })
+        Ok(Self { max_frame, max_patches, max_chunk_buckets, bucket_count: Format::MAX_BUCKETS })
     }
 
     /// The same limits for tables of `bucket_count` buckets: no bucket from there on is accepted.
@@ -89,8 +89,8 @@ impl Limits {
     }
 
     /// Patches of one delta frame.
-    pub const fn max_images(&self) -> u32 {
-        self.max_images
+    pub const fn max_patches(&self) -> u32 {
+        self.max_patches
     }
 
     /// Buckets of one snapshot chunk.
@@ -110,7 +110,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// Frames of 1 MiB, 65,536 images, 65,536 buckets.
+    /// Frames of 1 MiB, deltas of 65,536 patches, chunks of 65,536 buckets.
     fn default() -> Self {
         const DEFAULT: Limits = match Limits::new(1 << 20, 1 << 16, 1 << 16) {
             Ok(limits) => limits,
@@ -139,7 +139,7 @@ mod tests {
         let frame = |max_frame| Limits::new(max_frame, 1, 1).err();
         assert_eq!(frame(255), Some(LimitsError::Frame { max_frame: 255 }));
         assert_eq!(frame((1 << 30) + 1), Some(LimitsError::Frame { max_frame: (1 << 30) + 1 }));
-        assert_eq!(Limits::new(256, 0, 1), Err(LimitsError::Images));
+        assert_eq!(Limits::new(256, 0, 1), Err(LimitsError::Patches));
         for max_chunk_buckets in [0, 27, u32::MAX] {
             assert_eq!(
                 Limits::new(256, 1, max_chunk_buckets),

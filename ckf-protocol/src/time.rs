@@ -40,7 +40,8 @@ impl Millis {
 
 /// A point in time: milliseconds since a start that the host chooses once per process.
 ///
-/// Machines ignore a `now` that goes back: they act at the latest one that they have seen.
+/// Machines ignore a `now` that goes back: they act at the latest one that they have seen. So one
+/// that was far too large holds their deadlines up until the clock has caught up with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Instant(u64);
@@ -48,6 +49,8 @@ pub struct Instant(u64);
 impl Instant {
     /// The host's start.
     pub const ZERO: Self = Self(0);
+    /// The end of time: where sums stop, and a deadline that never comes.
+    pub const END: Self = Self(u64::MAX);
 
     /// This many milliseconds after the host's start.
     #[inline]
@@ -61,7 +64,7 @@ impl Instant {
         self.0
     }
 
-    /// The point `span` later, or the end of time.
+    /// The point `span` later, or [`END`](Self::END).
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, span: Millis) -> Self {
@@ -73,6 +76,14 @@ impl Instant {
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Millis {
         Millis(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whether a deadline has come by `now`. One at [`END`](Self::END) never does: where all
+    /// deadlines are pushed together, machines would otherwise find one due after the other.
+    #[inline]
+    #[must_use]
+    pub const fn is_due(self, now: Self) -> bool {
+        self.0 <= now.0 && self.0 != Self::END.0
     }
 
     /// The later of two points: how machines keep their `now` from going back.
@@ -111,5 +122,7 @@ mod tests {
         assert_eq!(Instant::from_millis(7).saturating_since(Instant::from_millis(2)).get(), 5);
         assert_eq!(Millis::from_secs(u64::MAX).get(), u64::MAX);
         assert_eq!(late.latest(Instant::ZERO), late);
+        assert!(late.is_due(late) && late.is_due(Instant::END) && !late.is_due(Instant::ZERO));
+        assert!(!Instant::END.is_due(Instant::END));
     }
 }

@@ -171,11 +171,11 @@ proptest! {
     fn batches_hold_their_changes_however_they_are_split(
         changes in changes(),
         max_frame in 256u32..3000,
-        max_images in 1u32..100,
+        max_patches in 1u32..100,
         base in number(),
         sequence in 1..=u64::MAX,
     ) {
-        let limits = Limits::new(max_frame, max_images, 1).unwrap();
+        let limits = Limits::new(max_frame, max_patches, 1).unwrap();
         let (sequence, base) = (Sequence::new(sequence), TableDigest::new(base));
         let mut writer = DeltaWriter::new(sequence, base, &limits);
         for &(bucket, before, after) in &changes {
@@ -188,7 +188,7 @@ proptest! {
             let bytes = part.frame(common::lease()).to_bytes();
             prop_assert!(bytes.len() <= max_frame as usize);
             let Ok(Message::Delta { delta, .. }) = decode(&bytes, &limits) else { panic!() };
-            prop_assert!(delta.len() <= max_images as usize);
+            prop_assert!(delta.len() <= max_patches as usize);
             prop_assert_eq!(delta.len(), delta.patches().count());
             prop_assert_eq!(delta.patches().last().unwrap().bucket, delta.last_bucket());
             prop_assert_eq!(delta.sequence(), sequence);
@@ -244,17 +244,18 @@ fn f33_a_batch_has_a_number_and_a_chunk_has_buckets() {
 }
 
 #[test]
-fn batches_of_more_parts_than_numbers_are_refused() {
+fn the_bucket_that_would_begin_a_part_without_a_number_is_refused() {
     let limits = Limits::new(256, 1, 1).unwrap();
     let mut writer = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, &limits);
     let image = BucketImage::new(1);
     for bucket in 0..65_536 {
         writer.push(bucket, BucketImage::EMPTY, image).unwrap();
     }
-    let full = writer.clone().finish().unwrap();
+    let refused = writer.push(65_536, BucketImage::EMPTY, image);
+    assert_eq!(refused, Err(EncodeError::TooManyParts));
+    // What was accepted is a batch.
+    let full = writer.finish().unwrap();
     assert_eq!(full.parts.len(), 65_536);
-    writer.push(65_536, BucketImage::EMPTY, image).unwrap();
-    assert_eq!(writer.finish(), Err(EncodeError::TooManyParts));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Ends of ranges, all at once: the last sequences, times and members there are, and the smallest
 //! table.
 
-use ckf_consumer::{Handled, SessionState};
+use ckf_consumer::{Handled, SessionConfig, SessionState, SessionTimes};
 use ckf_producer::{IgnoredRequest, Member, Request, SubscriberId, WorkerId};
 use ckf_protocol::{ConsumerId, DcId, Epoch, Lane, ProducerExpectation, RejectReason, Subscribe};
-use ckf_protocol::{Instant, VersionRange};
+use ckf_protocol::{Instant, Limits, Millis, VersionRange};
 use ckf_testkit::scenario::*;
 
 const LINK: SubscriberId = SubscriberId::new(u64::MAX);
@@ -60,6 +60,54 @@ fn time_going_back_and_at_its_end() {
         }
     }
     assert_eq!(producer.check(), Ok(()));
+}
+
+/// Deadlines that a host asks about until none is due: at the end of time this ends at once, a lane
+/// in use stays so, and nobody subscribes again and again.
+#[test]
+fn at_the_end_of_time_nothing_is_due() {
+    let format = format(64);
+    let mut producer = producer(7, 1, format, small_publish(16));
+    let mut session = session(1, 0, format, quick_session());
+    assign(&mut session, 7, 0);
+    producer.store(Member::new(1, 0), &hashes(0..9));
+    producer.publish(at(0)).expect("numbers last");
+    exchange(&mut producer, LINK, &mut session, 0);
+    let last = u64::MAX - 1;
+    for now in [last, u64::MAX] {
+        producer.handle_timeout(at(now));
+        exchange(&mut producer, LINK, &mut session, now);
+        for calls in 0.. {
+            let of_session = session.poll_timeout().map(|(due, _)| due);
+            let of_producer = producer.poll_timeout().map(|(due, _)| due);
+            if of_session.into_iter().chain(of_producer).all(|due| due > at(now)) {
+                break;
+            }
+            assert!(calls < 5, "it spins");
+            session.handle_timeout(at(now));
+            producer.handle_timeout(at(now));
+        }
+        exchange(&mut producer, LINK, &mut session, now);
+        assert!(converged(&producer, &session), "at {now}");
+    }
+    assert_eq!((session.stats().subscribes, session.stats().failures.total()), (1, 0));
+    let heartbeats = producer.stats().heartbeats;
+    producer.handle_timeout(at(u64::MAX));
+    exchange(&mut producer, LINK, &mut session, u64::MAX);
+    assert_eq!(producer.stats().heartbeats, heartbeats);
+}
+
+/// A wait without an end is no deadline.
+#[test]
+fn a_silence_of_all_time_is_never_due() {
+    let format = format(64);
+    let times = SessionTimes { silence: Millis::new(u64::MAX), ..*quick_session().times() };
+    let config = SessionConfig::new(times, Limits::default()).expect("legal times");
+    let mut producer = producer(7, 1, format, small_publish(16));
+    let mut session = session(1, 0, format, config);
+    assign(&mut session, 7, 5);
+    exchange(&mut producer, LINK, &mut session, 5);
+    assert_eq!((session.state(), session.poll_timeout()), (SessionState::Ready, None));
 }
 
 /// A deadline that is exactly now has passed; a moment before it has not.

@@ -10,9 +10,9 @@ use ckf_consumer::{
 };
 use ckf_core::{BucketImage, BucketIndex, Format};
 use ckf_protocol::{
-    ConsumerId, DcId, DeltaWriter, Epoch, Incarnation, Instant, Lane, LayoutGeneration, LeaseId,
-    LeaseTerms, Limits, Millis, ProducerExpectation, ProducerIdentity, Sequence, SnapshotEnd,
-    Subscribe, Unsubscribe, VersionRange,
+    ConsumerId, DcId, DeltaWriter, Epoch, Fault, Incarnation, Instant, Lane, LayoutGeneration,
+    LeaseId, LeaseTerms, Limits, Millis, ProducerExpectation, ProducerIdentity, Sequence,
+    SnapshotEnd, Subscribe, Unsubscribe, VersionRange,
 };
 use ckf_testkit::forge::Stream;
 use ckf_testkit::scenario::*;
@@ -150,6 +150,32 @@ fn chunks_count_only_with_the_bounds_that_were_announced() {
         assert_eq!(chunk(first, count), snapshot_gap(80, first), "{first} {count}");
     }
     assert_eq!(installing(2).0.handle_frame(&stream.chunks()[2], at(2)), snapshot_gap(40, 80));
+}
+
+/// A reader whose limits are below what its producer writes hears of the limit, not of the gap that
+/// a frame left aside would make.
+#[test]
+fn a_frame_above_the_limits_retires_the_lane_and_names_the_limit() {
+    let limits = Limits::new(256, 1, 26).expect("legal");
+    let narrow = SessionConfig::new(*config().times(), limits).expect("legal times");
+    let mut session = session(1, 2, format(BUCKETS), narrow);
+    assign(&mut session, DC, 0);
+    let mut foreign = stream(1);
+    foreign.words.fill(u64::MAX);
+    let frames = foreign.snapshot();
+    assert_eq!(session.handle_frame(&frames[0], at(1)), Handled::Installing);
+
+    foreign.terms.lease = LeaseId::new(99).expect("not 0");
+    let fate = session.handle_frame(&foreign.chunks()[0], at(1));
+    assert_eq!(fate, Handled::Ignored(Ignored::ForeignLease), "whatever its length");
+
+    let fate = session.handle_frame(&frames[1], at(1));
+    let Handled::Retired(Failure::Malformed(error)) = fate else { panic!("{fate:?}") };
+    let value = frames[1].len() as u64 - 24;
+    assert_eq!(
+        (error.field, error.fault),
+        ("header.body_length", Fault::Limit { value, limit: 232 })
+    );
 }
 
 #[test]

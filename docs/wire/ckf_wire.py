@@ -30,7 +30,7 @@ class Limits:
     """What a reader accepts; the defaults are those of docs/WIRE.md."""
 
     max_frame: int = 1 << 20
-    max_images: int = 1 << 16
+    max_patches: int = 1 << 16
     max_chunk_buckets: int = 1 << 16
     bucket_count: int = MAX_BUCKETS
 
@@ -301,8 +301,8 @@ def delta(io, message):
     number = {"count": len(patches)}
     io.uint(number, "count", 4)
     count = number["count"]
-    if not 1 <= count <= io.limits.max_images:
-        io.fail("count", f"{count} is outside 1 to {io.limits.max_images}")
+    if not 1 <= count <= io.limits.max_patches:
+        io.fail("count", f"{count} is outside 1 to {io.limits.max_patches}")
     io.uint(message, "part", 2)
     io.code(message, "flags", 2, {"none": 0, "last": 1})
     (read_patches if io.reads else write_patches)(io, patches, count)

@@ -60,7 +60,9 @@ pub enum SessionConfigError {
 }
 
 impl SessionConfig {
-    /// A configuration of these times and message limits.
+    /// A configuration of these times and message limits. Limits below the defaults are for
+    /// producers that were configured to stay within them too: a lane cannot follow any other, and
+    /// is retired as [`Malformed`](super::Failure::Malformed) each time.
     ///
     /// # Errors
     /// [`SessionConfigError`]

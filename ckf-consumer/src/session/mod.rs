@@ -282,8 +282,9 @@ impl<S: LaneStore> LaneSession<S> {
 
     /// Gives the lane the pool of the consumer's domain in `dc`, and subscribes with `epoch` at
     /// once. Resubscriptions count epochs up from there. A former assignment ends as with
-    /// [`unassign`](Self::unassign). A session does not know of other lanes: that no two of them have
-    /// one data center is up to the host.
+    /// [`unassign`](Self::unassign); to move a lane from one producer to another, call that first,
+    /// send what waits, and then assign. A session does not know of other lanes: that no two of them
+    /// have one data center is up to the host.
     ///
     /// # Errors
     /// [`AssignError::StaleEpoch`]; then nothing has changed.
@@ -321,7 +322,7 @@ impl<S: LaneStore> LaneSession<S> {
     /// Acts on the deadline of [`poll_timeout`](Self::poll_timeout) if it is due. Constant cost.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.advance(now);
-        let Some((_, waiting)) = self.poll_timeout().filter(|(due, _)| *due <= self.now) else {
+        let Some((_, waiting)) = self.poll_timeout().filter(|(due, _)| due.is_due(self.now)) else {
             return;
         };
         match waiting {
@@ -356,19 +357,21 @@ impl<S: LaneStore> LaneSession<S> {
         Some(subscribe.to_frame().to_bytes())
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do, and why. May change with
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, and why; `None` for a
+    /// session without a pool, and where the deadline would be the end of time. May change with
     /// every call that takes `&mut self`.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Waiting)> {
-        match self.phase {
-            Phase::Unassigned => None,
-            Phase::BackingOff { until, .. } => Some((until, Waiting::BackOff)),
-            Phase::Subscribing { deadline, .. } => Some((deadline, Waiting::Subscribe)),
-            Phase::Installing { deadline, .. } => Some((deadline, Waiting::SnapshotProgress)),
+        let (due, waiting) = match self.phase {
+            Phase::Unassigned => return None,
+            Phase::BackingOff { until, .. } => (until, Waiting::BackOff),
+            Phase::Subscribing { deadline, .. } => (deadline, Waiting::Subscribe),
+            Phase::Installing { deadline, .. } => (deadline, Waiting::SnapshotProgress),
             Phase::Ready { heard, .. } => {
-                Some((heard.saturating_add(self.config.times().silence), Waiting::Silence))
+                (heard.saturating_add(self.config.times().silence), Waiting::Silence)
             }
-        }
+        };
+        (due < Instant::END).then_some((due, waiting))
     }
 
     /// The next event. At most [`MAX_EVENTS`](Self::MAX_EVENTS) wait.

@@ -2,12 +2,18 @@
 
 use ckf_core::{BucketImage, BucketIndex, TableDigest};
 use ckf_protocol::{
-    ChunkView, DeltaView, Heartbeat, Instant, Kind, LeaseTerms, Message, ProducerExpectation,
-    Reject, SnapshotEnd, decode, peek_header,
+    ChunkView, DeltaView, Heartbeat, Instant, Kind, LeaseTerms, Limits, Message,
+    ProducerExpectation, Reject, SnapshotEnd, decode, peek_header,
 };
 
 use super::stream::{Place, Stream};
 use super::{Failure, Handled, Ignored, LaneSession, LaneStore, Phase, SessionEvent};
+
+/// For headers, which are read to find out whose frame it is, however long.
+const ANY_LENGTH: Limits = match Limits::new(Limits::MAX_FRAME, 1, 1) {
+    Ok(limits) => limits,
+    Err(_) => panic!("the longest frames are legal"),
+};
 
 /// What a message on the current lease amounts to.
 enum Verdict {
@@ -18,11 +24,12 @@ enum Verdict {
 }
 
 impl<S: LaneStore> LaneSession<S> {
-    /// Takes in one whole frame. Cost: linear in its length.
+    /// Takes in one whole frame. Cost: linear in its length. One above the session's limits is
+    /// refused like any that does not decode: on the current lease it retires the lane.
     pub fn handle_frame(&mut self, frame: &[u8], now: Instant) -> Handled {
         self.advance(now);
         self.stats.bytes += frame.len() as u64;
-        let Ok(header) = peek_header(frame, self.config.limits()) else {
+        let Ok(header) = peek_header(frame, &ANY_LENGTH) else {
             return self.ignore(Ignored::Unreadable);
         };
         match (header.lease(), &self.phase) {

@@ -64,8 +64,10 @@ pub enum Failure {
         /// The sequence that the message named.
         found: Sequence,
     },
-    /// Snapshot chunks are missing, or came in another order.
-    #[error("the snapshot went on at bucket {found} instead of {expected}")]
+    /// Snapshot chunks are missing, came in another order, or are not as long as announced.
+    #[error(
+        "buckets from {expected} on were to come in a chunk of the announced length, and one came from {found} on"
+    )]
     SnapshotGap {
         /// The first bucket that was still to come.
         expected: u32,

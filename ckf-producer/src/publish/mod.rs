@@ -334,9 +334,9 @@ impl Publisher {
         for (&subscriber, link) in &mut self.links {
             let Some(lease) = &mut link.lease else { continue };
             match &mut lease.stage {
-                Stage::Snapshot { deadline, .. } if *deadline <= now => stuck.push(subscriber),
+                Stage::Snapshot { deadline, .. } if deadline.is_due(now) => stuck.push(subscriber),
                 Stage::Live { quiet_since }
-                    if quiet_since.saturating_add(self.config.heartbeat()) <= now =>
+                    if quiet_since.saturating_add(self.config.heartbeat()).is_due(now) =>
                 {
                     *quiet_since = now;
                     // What waits already says where the stream is.
@@ -361,6 +361,7 @@ impl Publisher {
                     (quiet_since.saturating_add(self.config.heartbeat()), Due::Heartbeat)
                 }
             })
+            .filter(|&(at, _)| at < Instant::END)
             .min_by_key(|&(at, _)| at)
     }
 
