@@ -1,6 +1,6 @@
 //! The producer of one pool: exact state and publication behind one `handle_*` / `poll_*` surface.
 
-use core::iter;
+use core::{fmt, iter};
 
 use ckf_core::{AllocationError, BlockHash, Format};
 use ckf_protocol::{
@@ -89,7 +89,7 @@ use crate::{
 /// [`handle_frame`](Self::handle_frame) finds a link and a reader among the others;
 /// [`handle_timeout`](Self::handle_timeout) and [`poll_timeout`](Self::poll_timeout) look at each
 /// subscriber once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Producer {
     pool: Pool,
     publisher: Publisher,
@@ -320,5 +320,17 @@ impl Producer {
     /// All waiting events.
     pub fn events(&mut self) -> impl Iterator<Item = ProducerEvent> {
         iter::from_fn(|| self.poll_event())
+    }
+}
+
+/// Identity and counters, not every block and its owners: whatever holds a producer shall be fit for
+/// a log.
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("identity", &self.identity())
+            .field("pool", &self.pool.stats())
+            .field("publication", &self.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,10 @@
 //! Field reports about ownership and the filter, each as a test of the pool.
 
 use ckf_core::{Address, BlockHash, Format};
-use ckf_producer::{CommandError, HashSeeds, Member, Outcome, Pool, PoolConfig};
+use ckf_producer::{
+    CommandError, HashSeeds, Member, Outcome, Pool, PoolConfig, Producer, PublishConfig,
+};
+use ckf_protocol::{DcId, IdentityHalf, IdentitySource, Incarnation, IndexerDomainId, PoolId};
 
 fn pool(buckets: u64) -> Pool {
     let format = Format::any_count(buckets, 11).unwrap();
@@ -342,4 +345,19 @@ fn counters_tell_of_moves_searches_and_images() {
     pool.grow(Format::any_count(200, 11).unwrap()).unwrap();
     let after = pool.stats();
     assert!(after.kicks >= before.kicks && after.searched_buckets >= before.searched_buckets);
+}
+
+/// A host that prints a struct of its own with a producer in it must not print every block.
+#[test]
+fn a_producer_is_fit_for_a_log() {
+    let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
+    let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
+    let id = PoolId { domain, dc: DcId::new(7) };
+    let format = Format::any_count(30_000, 11).unwrap();
+    let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]));
+    let mut producer =
+        Producer::new(config, PublishConfig::default(), id, Incarnation::new(1)).unwrap();
+    producer.store(member(1, 0), &blocks(0..100_000));
+    let printed = format!("{producer:?}");
+    assert!(printed.len() < 4_000 && printed.contains("100000"), "{} bytes", printed.len());
 }

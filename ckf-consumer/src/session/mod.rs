@@ -235,11 +235,8 @@ impl<S: LaneStore> LaneSession<S> {
     /// The pool that the lane is assigned to.
     pub fn pool(&self) -> Option<PoolId> {
         match &self.phase {
-            Phase::Unassigned => None,
             Phase::BackingOff { pool, .. } | Phase::Subscribing { pool, .. } => Some(*pool),
-            Phase::Installing { stream, .. } | Phase::Ready { stream, .. } => {
-                Some(stream.identity().pool)
-            }
+            _ => self.following().map(|(stream, _)| stream.identity().pool),
         }
     }
 
@@ -259,10 +256,7 @@ impl<S: LaneStore> LaneSession<S> {
 
     /// The lease that the session follows.
     pub fn lease(&self) -> Option<LeaseId> {
-        match &self.phase {
-            Phase::Installing { stream, .. } | Phase::Ready { stream, .. } => Some(stream.lease()),
-            _ => None,
-        }
+        self.following().map(|(stream, _)| stream.lease())
     }
 
     /// The last epoch used.
@@ -312,11 +306,11 @@ impl<S: LaneStore> LaneSession<S> {
     /// nothing more comes. The lane is retired, and the session subscribes again after a back-off.
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.advance(now);
-        self.give_back.clear();
         if !matches!(self.phase, Phase::Unassigned | Phase::BackingOff { .. }) {
             self.fail(Failure::Disconnected);
-            self.give_back.clear();
         }
+        // The producer ends the leases of a lost link by itself.
+        self.give_back.clear();
     }
 
     /// Acts on the deadline of [`poll_timeout`](Self::poll_timeout) if it is due. Constant cost.
@@ -380,6 +374,15 @@ impl<S: LaneStore> LaneSession<S> {
         self.events.pop_front()
     }
 
+    /// The stream of the current lease, and whether the lane is ready.
+    fn following(&self) -> Option<(&Stream, bool)> {
+        match &self.phase {
+            Phase::Installing { stream, .. } => Some((stream, false)),
+            Phase::Ready { stream, .. } => Some((stream, true)),
+            _ => None,
+        }
+    }
+
     fn advance(&mut self, now: Instant) {
         self.now = self.now.latest(now);
     }
@@ -423,10 +426,9 @@ impl<S: LaneStore> LaneSession<S> {
 
     /// Withdraws the lane, gives the lease back, counts and tells why.
     fn leave(&mut self, failure: Failure) {
-        let was_ready = matches!(self.phase, Phase::Ready { .. });
-        if let Phase::Installing { stream, .. } | Phase::Ready { stream, .. } = &self.phase {
+        let was_ready = self.state() == SessionState::Ready;
+        if let Some(lease) = self.lease() {
             if !matches!(failure, Failure::ByProducer(_)) {
-                let lease = stream.lease();
                 self.return_lease(lease);
             }
             self.store.retire();

@@ -33,11 +33,7 @@ impl<S: LaneStore> LaneSession<S> {
             return self.ignore(Ignored::Unreadable);
         };
         match (header.lease(), &self.phase) {
-            (Some(lease), Phase::Installing { stream, .. } | Phase::Ready { stream, .. })
-                if lease == stream.lease() =>
-            {
-                self.receive(frame)
-            }
+            (Some(lease), _) if self.lease() == Some(lease) => self.receive(frame),
             (Some(_), _) if header.kind() == Ok(Kind::SnapshotBegin) => self.offered(frame),
             (_, Phase::Unassigned) => self.ignore(Ignored::Unassigned),
             (Some(_), _) => self.ignore(Ignored::ForeignLease),
@@ -115,10 +111,10 @@ impl<S: LaneStore> LaneSession<S> {
         }
     }
 
+    /// What a message on the current lease amounts to. Here and in what follows there is such a lease;
+    /// without one, a message would change nothing.
     fn judge(&mut self, message: &Message<'_>) -> Verdict {
-        let (Phase::Installing { stream, .. } | Phase::Ready { stream, .. }) = &self.phase else {
-            return Verdict::Duplicate;
-        };
+        let Some((stream, _)) = self.following() else { return Verdict::Duplicate };
         match message {
             Message::SnapshotBegin(begin) if begin == stream.begin() => Verdict::Duplicate,
             Message::SnapshotBegin(_) => Verdict::Failed(Failure::IdentityMismatch),
@@ -133,9 +129,7 @@ impl<S: LaneStore> LaneSession<S> {
 
     fn chunk(&mut self, chunk: &ChunkView<'_>) -> Verdict {
         let format = *self.store.format();
-        let (Phase::Installing { stream, .. } | Phase::Ready { stream, .. }) = &self.phase else {
-            return Verdict::Duplicate;
-        };
+        let Some((stream, _)) = self.following() else { return Verdict::Duplicate };
         match stream.place_chunk(chunk.first(), chunk.len() as u32, format.bucket_count()) {
             Place::Past => return Verdict::Duplicate,
             Place::Ahead => {
@@ -163,11 +157,7 @@ impl<S: LaneStore> LaneSession<S> {
 
     fn end(&mut self, end: &SnapshotEnd) -> Verdict {
         let buckets = self.store.format().bucket_count();
-        let (stream, ready) = match &self.phase {
-            Phase::Installing { stream, .. } => (stream, false),
-            Phase::Ready { stream, .. } => (stream, true),
-            _ => return Verdict::Duplicate,
-        };
+        let Some((stream, ready)) = self.following() else { return Verdict::Duplicate };
         let gap = Failure::Gap { installed: stream.sequence(), found: end.sequence };
         if ready {
             // It ended when the lane became ready; what ends later skips something.
@@ -185,8 +175,8 @@ impl<S: LaneStore> LaneSession<S> {
             return Verdict::Failed(Failure::DigestMismatch);
         }
         let (sequence, identity) = (stream.sequence(), *stream.identity());
-        self.store.publish_ready(sequence, self.now);
         let stream = stream.clone();
+        self.store.publish_ready(sequence, self.now);
         self.phase = Phase::Ready { stream, since: self.now, heard: self.now };
         self.stats.snapshots += 1;
         self.tell(SessionEvent::Ready { identity, sequence });
@@ -194,11 +184,7 @@ impl<S: LaneStore> LaneSession<S> {
     }
 
     fn delta(&mut self, delta: &DeltaView<'_>) -> Verdict {
-        let (stream, ready) = match &self.phase {
-            Phase::Installing { stream, .. } => (stream, false),
-            Phase::Ready { stream, .. } => (stream, true),
-            _ => return Verdict::Duplicate,
-        };
+        let Some((stream, ready)) = self.following() else { return Verdict::Duplicate };
         match stream.place_part(delta.sequence(), delta.part()) {
             Place::Next => {}
             Place::Past => {
@@ -281,11 +267,7 @@ impl<S: LaneStore> LaneSession<S> {
     }
 
     fn heartbeat(&mut self, heartbeat: &Heartbeat) -> Verdict {
-        let (stream, ready) = match &self.phase {
-            Phase::Installing { stream, .. } => (stream, false),
-            Phase::Ready { stream, .. } => (stream, true),
-            _ => return Verdict::Duplicate,
-        };
+        let Some((stream, ready)) = self.following() else { return Verdict::Duplicate };
         let sequence = heartbeat.sequence;
         match stream.place_mark(sequence) {
             Place::Past => return Verdict::Duplicate,
