@@ -82,7 +82,11 @@ fn must_retire(frame: &[u8], what: &str) -> Failure {
 #[test]
 fn f33_skipping_batches_retire_the_lane_before_any_store() {
     let (_, stream) = ready();
-    let gap = |found| Failure::Gap { installed: Sequence::new(10), found: Sequence::new(found) };
+    let gap = |found| Failure::Gap {
+        installed: Sequence::new(10),
+        parts: 0,
+        found: Sequence::new(found),
+    };
     for skip in [1, 2, 7, 1_000_000] {
         let mut ahead = stream.clone();
         ahead.sequence = Sequence::new(10 + skip);

@@ -129,7 +129,7 @@ fn f21_a_drain_marker_tells_at_once_what_a_heartbeat_tells_later() {
             producer.handle_timeout(due);
         }
         let marker = producer.poll_frame(LINK, at(11)).unwrap();
-        let gap = Failure::Gap { installed: Sequence::new(9), found: Sequence::new(10) };
+        let gap = Failure::Gap { installed: Sequence::new(9), parts: 0, found: Sequence::new(10) };
         let fate = session.handle_frame(&marker.to_bytes(), at(11));
         assert_eq!(fate, Handled::Retired(gap), "drain: {drain}");
     }

@@ -158,7 +158,7 @@ impl<S: LaneStore> LaneSession<S> {
     fn end(&mut self, end: &SnapshotEnd) -> Verdict {
         let buckets = self.store.format().bucket_count();
         let Some((stream, ready)) = self.following() else { return Verdict::Duplicate };
-        let gap = Failure::Gap { installed: stream.sequence(), found: end.sequence };
+        let gap = stream.gap(end.sequence);
         if ready {
             // It ended when the lane became ready; what ends later skips something.
             let past = stream.place_mark(end.sequence) != Place::Ahead;
@@ -197,10 +197,7 @@ impl<S: LaneStore> LaneSession<S> {
                     Verdict::Duplicate
                 };
             }
-            Place::Ahead => {
-                let (installed, found) = (stream.sequence(), delta.sequence());
-                return Verdict::Failed(Failure::Gap { installed, found });
-            }
+            Place::Ahead => return Verdict::Failed(stream.gap(delta.sequence())),
         }
         let filled = stream.filled();
         let digest = self.predict(delta, filled, stream.digest());
@@ -271,10 +268,7 @@ impl<S: LaneStore> LaneSession<S> {
         let sequence = heartbeat.sequence;
         match stream.place_mark(sequence) {
             Place::Past => return Verdict::Duplicate,
-            Place::Ahead => {
-                let installed = stream.sequence();
-                return Verdict::Failed(Failure::Gap { installed, found: sequence });
-            }
+            Place::Ahead => return Verdict::Failed(stream.gap(sequence)),
             Place::Next if ready && heartbeat.digest != stream.digest() => {
                 return Verdict::Failed(Failure::DigestMismatch);
             }

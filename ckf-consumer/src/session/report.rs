@@ -57,10 +57,14 @@ pub enum Ignored {
 #[non_exhaustive]
 pub enum Failure {
     /// Batches or parts of one are missing, or came in another order.
-    #[error("the lane is complete up to batch {installed}, and the message was of {found}")]
+    #[error(
+        "the lane held batch {installed} and {parts} parts of the next one, and the message was of {found}"
+    )]
     Gap {
         /// The sequence that the lane was complete up to.
         installed: Sequence,
+        /// Parts of the batch after it that the lane held.
+        parts: u32,
         /// The sequence that the message named.
         found: Sequence,
     },

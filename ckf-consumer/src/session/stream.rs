@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 use ckf_core::TableDigest;
 use ckf_protocol::{LeaseId, ProducerIdentity, Sequence, SnapshotBegin};
 
+use super::Failure;
+
 /// A lease and how far its stream has been applied.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
@@ -62,6 +64,11 @@ impl Stream {
     #[cfg(feature = "_model")]
     pub(super) fn parts(&self) -> u32 {
         self.parts
+    }
+
+    /// What is wrong with a message of batch `found` that is not the next one.
+    pub(super) fn gap(&self, found: Sequence) -> Failure {
+        Failure::Gap { installed: self.sequence, parts: self.parts, found }
     }
 
     /// Whether the lane is exactly at the end of a batch.
