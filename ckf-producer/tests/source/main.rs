@@ -1,6 +1,7 @@
 //! Stage 1: source streams, fronts and readiness.
 
 mod fronts;
+mod known;
 mod latest;
 mod model;
 mod patience;

@@ -2,6 +2,8 @@
 //! recorded streams end in the state that stands beside them.
 
 mod chains;
+mod meaning;
 mod payloads;
 mod shared;
 mod streams;
+mod wire;

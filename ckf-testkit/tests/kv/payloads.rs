@@ -1,6 +1,6 @@
 //! Single batches of every release, and awkward ones.
 
-use ckf_core::sequence::{Scope, media_hash};
+use ckf_core::sequence::Scope;
 use ckf_core::{BlockHash, EngineBlockId};
 use ckf_producer::source::{
     Adapter, BlockChange, BlockChanges, EngineEvent, Front, Translator, TranslatorConfig,
@@ -209,7 +209,7 @@ fn hostile_payloads_are_errors_with_a_place() {
 }
 
 /// Feeds events to a fresh translator; returns it, and the blocks that it stores.
-fn translate(events: Vec<EngineEvent>) -> (Translator, Vec<BlockHash>) {
+pub(crate) fn translate(events: Vec<EngineEvent>) -> (Translator, Vec<BlockHash>) {
     let config = TranslatorConfig::new(NonZeroU32::new(16).unwrap(), shared::SEEDS);
     let mut translator = Translator::new(config);
     let mut changes = BlockChanges::default();
@@ -290,36 +290,21 @@ fn salts_adapters_and_media_reach_the_hashes() {
     assert_eq!(blocks.adapter, Adapter::Numbered(7));
 }
 
-/// In the extra keys of a first block the adapter's name stands before the salt, and may be the same
-/// text; between the two stand media, bare texts as well in old releases.
+/// What an event is about cannot be guessed: without its hashes the batch counts as lost.
 #[test]
-fn texts_in_the_keys_of_a_first_block_are_told_apart_by_their_order() {
-    let first = |keys: &[&str], adapter: &str| {
-        let texts = keys.iter().map(|text| ExtraKey::Text((*text).into()));
-        let stored = Stored {
-            block_hashes: vec![Hash::Number(1)],
-            token_ids: TokenIds::Plain((0..16).collect()),
-            block_size: 16,
-            lora_name: Some(adapter.into()),
-            extra_keys: Some(vec![Some(texts.collect())]),
-            ..Stored::default()
-        };
-        let events = vec![Event::Stored(Box::new(stored))];
-        let batch = Batch { timestamp: 0.0, rank: None, events, unknown: 0 };
-        translate(batch.into_engine_events()).1
-    };
-    let tokens: Vec<u32> = (0..16).collect();
-    let read = |salt| -> Vec<BlockHash> {
-        Scope::new(Some("acme"), salt).block_hashes(&tokens, 16).collect()
-    };
-    assert_eq!(first(&["acme"], "acme"), read(None));
-    assert_eq!(first(&["acme", "acme"], "acme"), read(Some("acme")));
-    assert_eq!(first(&["acme", "tenant-a"], "acme"), read(Some("tenant-a")));
-    let scope = Scope::new(Some("acme"), Some("tenant-a"));
-    let media = [media_hash("img-1"), media_hash("img-2")];
-    let local = scope.local_hash_with_media(&tokens, &media);
-    let keys = ["acme", "img-2", "img-1", "tenant-a"];
-    assert_eq!(first(&keys, "acme"), [ckf_core::sequence::roll(None, local)]);
+fn events_without_hashes_are_errors_with_a_place() {
+    for tag in ["BlockStored", "BlockRemoved"] {
+        // [0.0, [["AllBlocksCleared"], [tag]], 0], and the second event as a map {"type": tag}.
+        let mut bytes = vec![0x93, 0xCB, 0, 0, 0, 0, 0, 0, 0, 0, 0x92, 0x91, 0xB0];
+        bytes.extend(b"AllBlocksCleared");
+        let at = bytes.len();
+        let tag = [&[0xA0 | tag.len() as u8], tag.as_bytes()].concat();
+        for event in [[&[0x91], &tag[..]].concat(), [&[0x81, 0xA4], &b"type"[..], &tag].concat()] {
+            let bytes = [&bytes, &event[..], &[0]].concat();
+            let problem = Problem::Missing { field: "block_hashes" };
+            assert_eq!(Batch::decode(&bytes), Err(DecodeError { at, problem }));
+        }
+    }
 }
 
 #[test]
