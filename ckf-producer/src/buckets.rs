@@ -2,6 +2,7 @@
 //! readers were told of it last. Whoever changes an image makes its bucket dirty.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::hint::black_box;
 use core::ops::Range;
 use core::slice;
@@ -42,7 +43,7 @@ impl Tag {
 /// memory is taken at once.
 ///
 /// What is public of it are the images, by [`Table`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PoolBuckets {
     buckets: Vec<Bucket>,
     dirty: Dirty,
@@ -52,7 +53,7 @@ pub struct PoolBuckets {
 pub(crate) type PoolTable = Table<PoolBuckets>;
 
 /// One bucket. Aligned to its size rounded up to a power of two, it never straddles cache lines.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 #[repr(C, align(32))]
 struct Bucket {
     image: u64,
@@ -230,6 +231,13 @@ impl Buckets for PoolBuckets {
     /// Tags follow their fingerprints.
     fn follow(&mut self, from: SlotIndex, to: SlotIndex) {
         self.set_tag(to, self.tag(from));
+    }
+}
+
+/// How many there are, not what they hold: whatever has a pool shall be fit for a log.
+impl fmt::Debug for PoolBuckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolBuckets({}, {} of them dirty)", self.buckets.len(), self.dirty_len())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The pool: exact ownership of one data center's blocks and its projection into the filter.
 
+use core::fmt;
 use core::hint::black_box;
 
 use ckf_core::{Address, Addresser, Addressing, AllocationError, BlockHash, Format, Table};
@@ -33,7 +34,6 @@ pub(crate) const GROUP: usize = 32;
 ///
 /// A command that fails for a block (memory refused) changes nothing for that block. The others
 /// are applied, those after it too, and the first error is reported.
-#[derive(Debug)]
 pub struct Pool {
     pub(crate) config: PoolConfig,
     pub(crate) budget: Budget,
@@ -64,6 +64,19 @@ impl Clone for Pool {
         };
         pool.budget = pool.budget.with_used(pool.bytes().total());
         pool
+    }
+}
+
+/// Counters, not every block and its owners: whatever has a pool shall be fit for a log.
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("format", &self.format())
+            .field("layout", &self.layout)
+            .field("position", &self.position)
+            .field("stats", &self.stats())
+            .field("violation", &self.violation)
+            .finish_non_exhaustive()
     }
 }
 

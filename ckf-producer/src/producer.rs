@@ -329,7 +329,7 @@ impl fmt::Debug for Producer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Producer")
             .field("identity", &self.identity())
-            .field("pool", &self.pool.stats())
+            .field("pool", &self.pool)
             .field("publication", &self.stats())
             .finish_non_exhaustive()
     }

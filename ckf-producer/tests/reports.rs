@@ -347,17 +347,22 @@ fn counters_tell_of_moves_searches_and_images() {
     assert!(after.kicks >= before.kicks && after.searched_buckets >= before.searched_buckets);
 }
 
-/// A host that prints a struct of its own with a producer in it must not print every block.
+/// A host that prints a struct of its own with a producer in it must print neither every block nor
+/// the secret under which they are held.
 #[test]
 fn a_producer_is_fit_for_a_log() {
+    const SECRET: u64 = 0x0123_4567_89AB_CDEF;
     let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
     let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
     let id = PoolId { domain, dc: DcId::new(7) };
     let format = Format::any_count(30_000, 11).unwrap();
-    let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]));
+    let config = PoolConfig::new(format, HashSeeds::new([SECRET; 4]));
     let mut producer =
         Producer::new(config, PublishConfig::default(), id, Incarnation::new(1)).unwrap();
     producer.store(member(1, 0), &blocks(0..100_000));
-    let printed = format!("{producer:?}");
-    assert!(printed.len() < 4_000 && printed.contains("100000"), "{} bytes", printed.len());
+    let pool = producer.pool();
+    for printed in [format!("{producer:?}"), format!("{pool:?} {:?}", pool.table().buckets())] {
+        assert!(printed.len() < 4_000 && printed.contains("100000"), "{} bytes", printed.len());
+        assert!(!printed.contains(&SECRET.to_string()), "{printed}");
+    }
 }

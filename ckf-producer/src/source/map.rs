@@ -6,6 +6,7 @@
 //! two as the map fills (linear hashing), and no insertion moves more than some thousand entries.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::marker::PhantomData;
 
 use ckf_core::{BlockHash, EngineBlockId};
@@ -55,13 +56,20 @@ impl<K> Copy for Hashed<K> {}
 /// A map under keys that are scattered by a secret permutation. That is its own hash, so an entry
 /// that moves to another table has nothing to compute. Iterating it would leak the seeds' order into
 /// what the crate says, so nobody can.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Map<K, V> {
     scramble: Scramble,
     /// Never empty.
     tables: Vec<HashTable<(u64, V)>>,
     len: usize,
     keys: PhantomData<K>,
+}
+
+/// How many entries there are: whatever has a map shall be fit for a log.
+impl<K, V> fmt::Debug for Map<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Map({} entries)", self.len)
+    }
 }
 
 impl<K: Bits, V: Copy> Map<K, V> {

@@ -1,11 +1,13 @@
 //! The small fronts.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use ckf_core::{BlockHash, EngineBlockId};
+use ckf_producer::HashSeeds;
 use ckf_producer::source::{
     BlockChange, BlockChanges, ChainedIds, CopyCounter, Direct, EngineEvent, Front, Medium, Place,
-    RemovedBlocks, StoredBlocks,
+    RemovedBlocks, StoredBlocks, Tokens, Translator, TranslatorConfig,
 };
 use proptest::prelude::*;
 
@@ -136,4 +138,29 @@ fn chained_ids_pass_as_they_are_and_places_are_kept_apart() {
         apply(&mut front, vec![removed(&[5], Medium::Device)]),
         vec![BlockChange::Remove(vec![BlockHash::new(5)])]
     );
+}
+
+/// Nor may a front print every block, or the secret under which it holds them.
+#[test]
+fn a_front_is_fit_for_a_log() {
+    const SECRET: u64 = 0x0123_4567_89AB_CDEF;
+    let seeds = HashSeeds::new([SECRET; 4]);
+    let mut counter = CopyCounter::new(Direct, 10_000, seeds);
+    assert_eq!(apply(&mut counter, store(0..10_000)).len(), 1);
+    let mut translator = Translator::new(TranslatorConfig::new(NonZeroU32::MIN, seeds));
+    let blocks = StoredBlocks {
+        ids: (0..10_000).map(EngineBlockId::new).collect(),
+        tokens: Tokens::Plain((0..10_000).collect()),
+        block_size: 1,
+        ..StoredBlocks::default()
+    };
+    assert_eq!(apply(&mut translator, vec![EngineEvent::Stored(blocks)]).len(), 1);
+    for printed in [format!("{counter:?}"), format!("{translator:?}")] {
+        assert!(
+            printed.len() < 2_000 && printed.contains("10000 entries"),
+            "{} bytes",
+            printed.len()
+        );
+        assert!(!printed.contains(&SECRET.to_string()), "{printed}");
+    }
 }
