@@ -327,11 +327,6 @@ fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
 /// nor its state has it: that costs one recovery, not all that follow.
 #[test]
 fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
-    let mut world = World::direct(config());
-    world.event(1, 9, store([9]));
-    let request = world.request();
-    world.full_state(request.id, 1, 9, store([9]));
-    world.heartbeat(1, 10);
     let answer = |world: &mut World<Direct>, end| loop {
         match world.stream.poll_request() {
             _ if world.stream.state() == end => return,
@@ -344,14 +339,26 @@ fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
             None => world.sleep(),
         }
     };
-    answer(&mut world, StreamState::Failed);
-    world.heartbeat(1, 9);
-    answer(&mut world, StreamState::Live);
-    world.assert_owns([9]);
-    assert_eq!(world.stream.stats().failures, 1);
-    // What is really missing comes to light with the next sign of life.
-    world.heartbeat(1, 10);
-    assert_eq!(world.stream.state(), StreamState::Recovering { doubt: None });
+    // Whatever the sign of life after the failure is.
+    for suspect in [false, true] {
+        let mut world = World::direct(config());
+        world.event(1, 9, store([9]));
+        let request = world.request();
+        world.full_state(request.id, 1, 9, store([9]));
+        world.heartbeat(1, 10);
+        answer(&mut world, StreamState::Failed);
+        if suspect {
+            world.stream.handle_suspect(at(world.now));
+        } else {
+            world.heartbeat(1, 9);
+        }
+        answer(&mut world, StreamState::Live);
+        world.assert_owns([9]);
+        assert_eq!(world.stream.stats().failures, 1);
+        // What is really missing comes to light with the next sign of life.
+        world.heartbeat(1, 10);
+        assert_eq!(world.stream.state(), StreamState::Recovering { doubt: None });
+    }
 }
 
 /// A heartbeat from before the first event, come late, does not make what is missing known.
