@@ -361,6 +361,33 @@ fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
     }
 }
 
+#[test]
+fn a_question_to_the_old_life_is_not_asked_of_the_new_one() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([0]));
+    world.event(1, 2, store([2]));
+    world.event(2, 0, store([7]));
+    assert_eq!((world.stream.poll_request(), world.stream.state()), (None, StreamState::Live));
+    world.assert_owns([7]);
+}
+
+/// A gap of the old life does not make the new one wait.
+#[test]
+fn an_event_far_ahead_in_an_old_life_costs_the_new_one_no_patience() {
+    let mut world = World::direct(config());
+    world.event(1, 0, store([0]));
+    world.heartbeat(1, 1 << 40);
+    assert_eq!(world.request().kind, RequestKind::FullState);
+    world.event(2, 5, store([5]));
+    let request = world.request();
+    world.full_state(request.id, 2, 2, store([2]));
+    let request = world.request();
+    assert_eq!(request.kind, history(3, 4));
+    world.history_end(request.id);
+    // At once, as the full state was progress.
+    assert_eq!((world.request().kind, world.now), (RequestKind::FullState, 0));
+}
+
 /// A heartbeat from before the first event, come late, does not make what is missing known.
 #[test]
 fn that_nothing_was_published_is_not_believed_once_something_was() {
