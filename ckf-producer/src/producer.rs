@@ -304,8 +304,8 @@ impl Producer {
         self.publisher.with_frames()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do, and why. May change with
-    /// every call that takes `&mut self`.
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do, and why; `None` without
+    /// subscribers. May change with every call that takes `&mut self`.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Due)> {
         self.publisher.poll_timeout()
