@@ -116,8 +116,9 @@ fn search<const MOST: usize>(
     None
 }
 
-/// Whether `bucket` already lies on the chain that leads to node `at`. A chain that crossed itself
-/// would move a resident that an earlier step has replaced.
+/// Whether `bucket` already lies on the chain that leads to node `at`. It has been gone through then,
+/// by a shorter chain, and nothing new can be found behind it: without this look, searches in tables of
+/// a few buckets would go in circles until their bound.
 fn on_chain(nodes: &[Node], mut at: usize, bucket: u32) -> bool {
     loop {
         let node = nodes[at];
@@ -146,4 +147,26 @@ fn unwind(format: &Format, nodes: &[Node], leaf: Node) -> Option<Plan> {
         node = parent;
     }
     Some(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockHash, Table};
+
+    /// Where there are few ways, a search ends when it has tried them.
+    #[test]
+    fn f26_a_search_does_not_go_in_circles() {
+        for seed in 0..50 {
+            let format = Format::any_count(2, seed).unwrap();
+            let mut table = Table::new(format).unwrap();
+            let refused = (0..)
+                .map(|i| format.address(BlockHash::new(i)))
+                .find(|address| table.insert(address, |_| ()).is_err())
+                .unwrap();
+            let mut searched = 0;
+            assert!(plan(&format, table.buckets(), &refused, &mut searched).is_none());
+            assert!((1..=20).contains(&searched), "{searched}");
+        }
+    }
 }
