@@ -3,8 +3,8 @@
 use ckf_core::sequence::Scope;
 use ckf_producer::source::{Attention, Place, RemovedBlocks, StoredBlocks, StreamState, Tokens};
 
+use crate::engine::*;
 use crate::support::*;
-use crate::translator::*;
 
 /// Copies that came without content count for the block that a later announcement says they are.
 #[test]

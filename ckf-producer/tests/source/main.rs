@@ -1,5 +1,6 @@
 //! Stage 1: source streams, fronts and readiness.
 
+mod engine;
 mod fronts;
 mod known;
 mod latest;
