@@ -309,7 +309,8 @@ impl<F: Front + Clone> PoolSources<F> {
         })
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, and why.
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, and why; never at the end of
+    /// time.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, WakeReason)> {
         let stream = self.wake.first().and_then(|(_, member)| {

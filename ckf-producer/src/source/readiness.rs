@@ -72,15 +72,15 @@ impl Gate {
             self.recovered as u128 * 100 >= self.expected as u128 * u128::from(self.rule.percent);
         if self.expected > 0 && enough {
             self.ready = Some(ReadyReason::Recovered);
-        } else if now >= self.limit {
+        } else if self.limit.is_due(now) {
             self.ready = Some(ReadyReason::TimeLimit);
         }
         self.ready.is_some()
     }
 
-    /// When the limit passes, while that matters.
+    /// When the limit passes, while that matters and unless it is the end of time.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.ready.is_none().then_some(self.limit)
+        (self.ready.is_none() && self.limit < Instant::END).then_some(self.limit)
     }
 
     pub(super) fn readiness(&self) -> Readiness {
@@ -109,6 +109,10 @@ mod tests {
         assert!(gate.check(at(1500)));
         assert_eq!(gate.readiness().ready, Some(ReadyReason::TimeLimit));
         assert_eq!(gate.timeout(), None);
+
+        let mut gate = Gate::new(ReadyRule::new(66, Millis::new(u64::MAX)).unwrap(), at(0));
+        assert_eq!(gate.timeout(), None, "a limit that never passes");
+        assert!(!gate.check(at(u64::MAX)));
 
         let mut gate = Gate::new(ReadyRule::new(66, Millis::new(1000)).unwrap(), at(0));
         gate.expected = 3;

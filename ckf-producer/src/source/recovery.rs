@@ -34,8 +34,10 @@ impl Recovery {
         }
     }
 
-    pub(super) fn timeout(&self) -> (Instant, WakeReason) {
-        (self.retry_at, WakeReason::Retry).min((self.deadline, WakeReason::Deadline))
+    /// When something is to be done, unless that is at the end of time.
+    pub(super) fn timeout(&self) -> Option<(Instant, WakeReason)> {
+        let next = (self.retry_at, WakeReason::Retry).min((self.deadline, WakeReason::Deadline));
+        (next.0 < Instant::END).then_some(next)
     }
 
     /// Whether the question asked last is one for history.
@@ -198,9 +200,9 @@ impl<F: Front> SourceStream<F> {
     /// Asks again or gives up, when it is time.
     pub(super) fn check_timers(&mut self) {
         let Some(recovery) = &self.recovery else { return };
-        if self.now >= recovery.deadline {
+        if recovery.deadline.is_due(self.now) {
             self.give_up();
-        } else if self.now >= recovery.retry_at {
+        } else if recovery.retry_at.is_due(self.now) {
             if recovery.asks_history() && recovery.attempts >= self.config.history_attempts() {
                 self.doubt = Some(Doubt::NoHistory);
                 self.open(RequestKind::FullState);

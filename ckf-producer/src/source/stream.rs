@@ -225,11 +225,11 @@ impl<F: Front> SourceStream<F> {
         self.out.pop_notice()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, and why. Any other
-    /// `handle_*` may change it.
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called, and why; never at the end of
+    /// time. Any other `handle_*` may change it.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, WakeReason)> {
-        self.recovery.as_ref().map(Recovery::timeout)
+        self.recovery.as_ref().and_then(Recovery::timeout)
     }
 
     // What it is.

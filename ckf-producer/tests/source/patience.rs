@@ -447,3 +447,22 @@ fn suspicions_of_every_answer_are_asked_about_at_the_pace_of_the_longest_back_of
     world.event(2, 7, store([7]));
     assert_eq!(world.request().generation, generation(2));
 }
+
+/// Where all deadlines are pushed together, none of them comes: a question is asked, and answered.
+#[test]
+fn at_the_end_of_time_nothing_is_due() {
+    let mut world = World::direct(config().with_max_history(0));
+    world.now = u64::MAX;
+    world.event(1, 0, store([0]));
+    world.event(1, 2, store([2]));
+    let request = world.request();
+    for _ in 0..5 {
+        assert_eq!(world.stream.poll_timeout(), None);
+        world.stream.handle_timeout(at(u64::MAX));
+        assert_eq!(world.stream.poll_request(), None);
+        assert!(matches!(world.stream.state(), StreamState::Recovering { .. }));
+    }
+    world.full_state(request.id, 1, 2, store([0, 1, 2]));
+    world.assert_owns([0, 1, 2]);
+    assert_eq!(world.stream.state(), StreamState::Live);
+}
