@@ -46,8 +46,8 @@ impl Pool {
         let base = self.position;
         let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let (len, digest) = buckets.list(base.digest);
-        self.batches.net_reverted += u64::from(buckets.dirty_len() - len);
         if len == 0 {
+            self.batches.net_reverted += u64::from(buckets.dirty_len());
             buckets.publish();
             return Ok(None);
         }
@@ -120,6 +120,7 @@ impl SealedBatch<'_> {
 impl Drop for SealedBatch<'_> {
     fn drop(&mut self) {
         self.counters.images += u64::from(self.len);
+        self.counters.net_reverted += u64::from(self.buckets.dirty_len() - self.len);
         self.buckets.publish();
         *self.position = self.end;
     }

@@ -69,7 +69,7 @@ struct Bucket {
 const GROUP: usize = 32;
 
 /// So few dirty buckets are still near since they changed.
-const FEW: usize = 256;
+const NEAR: usize = 256;
 
 impl PoolBuckets {
     /// Those of an empty filter, published as such.
@@ -135,16 +135,17 @@ impl PoolBuckets {
     /// Buckets that have changed since they were published last, also those that have gone back.
     #[inline]
     pub(crate) fn dirty_len(&self) -> u32 {
-        self.dirty.list().len() as u32
+        self.listed().len() as u32
     }
 
-    /// Whether the list of dirty buckets is that of those which say so, and all that differ from
-    /// their published images are among them.
-    pub(crate) fn is_dirty_list_right(&self) -> bool {
-        let says = |bucket: &Bucket| bucket.is_dirty;
-        self.buckets.iter().all(|bucket| bucket.image == bucket.published || bucket.is_dirty)
-            && self.buckets.iter().filter(|bucket| says(bucket)).count() == self.dirty.list().len()
-            && self.dirty.list().iter().all(|at| says(&self.buckets[at.to_usize()]))
+    /// Whether the bucket says that it is dirty. It should, then, be [listed](Self::listed).
+    pub(crate) fn is_dirty(&self, bucket: BucketIndex) -> bool {
+        self.buckets[bucket.to_usize()].is_dirty
+    }
+
+    /// The dirty buckets, each once.
+    pub(crate) fn listed(&self) -> &[BucketIndex] {
+        self.dirty.list()
     }
 
     /// Puts the dirty buckets in order, for [`changes`](Self::changes). Returns how many differ from
@@ -155,9 +156,9 @@ impl PoolBuckets {
     pub(crate) fn list(&mut self, published: TableDigest) -> (u32, TableDigest) {
         let Self { buckets, dirty } = self;
         dirty.sort(|at| buckets[at.to_usize()].is_dirty);
-        let many = self.dirty.list().len() > FEW;
+        let many = self.listed().len() > NEAR;
         let (mut len, mut digest) = (0, published);
-        for group in self.dirty.list().chunks(GROUP) {
+        for group in self.listed().chunks(GROUP) {
             if many {
                 black_box(group.iter().fold(0, |near, &at| near ^ self.image(at).get()));
             }
@@ -173,7 +174,7 @@ impl PoolBuckets {
 
     /// All dirty buckets that differ, ascending once they are [listed](Self::list).
     pub(crate) fn changes(&self) -> Changes<'_> {
-        Changes { buckets: self, listed: self.dirty.list().iter() }
+        Changes { buckets: self, listed: self.listed().iter() }
     }
 
     /// Makes all images the published ones; no bucket is dirty then.
@@ -183,6 +184,12 @@ impl PoolBuckets {
             (bucket.published, bucket.is_dirty) = (bucket.image, false);
         }
         self.dirty.clear();
+    }
+
+    /// The list of dirty buckets, for faults in it.
+    #[cfg(feature = "_model")]
+    pub(crate) fn dirty_mut(&mut self) -> &mut Dirty {
+        &mut self.dirty
     }
 
     /// Forgets that buckets are dirty.
@@ -218,6 +225,7 @@ impl Buckets for PoolBuckets {
         BucketImage::new(self.buckets[bucket.to_usize()].image)
     }
 
+    /// The bucket is dirty from now on, also where the image is what it was.
     #[inline]
     fn set_image(&mut self, at: BucketIndex, image: BucketImage) {
         let bucket = &mut self.buckets[at.to_usize()];
@@ -242,7 +250,7 @@ impl fmt::Debug for PoolBuckets {
 }
 
 /// Dirty buckets in ascending order, each with the image published last and the image now.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Changes<'a> {
     buckets: &'a PoolBuckets,
     listed: slice::Iter<'a, BucketIndex>,
@@ -254,5 +262,30 @@ impl Iterator for Changes<'_> {
     #[inline]
     fn next(&mut self) -> Option<Change> {
         self.listed.find_map(|&bucket| self.buckets.change(bucket))
+    }
+}
+
+/// How many are left to look at, not which.
+impl fmt::Debug for Changes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Changes(of at most {} buckets)", self.listed.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also where the buckets are granted and only their list is refused.
+    #[test]
+    fn what_is_refused_takes_nothing() {
+        let format = Format::any_count(10, 1).unwrap();
+        let needed = 10 * (size_of::<Bucket>() + size_of::<BucketIndex>()) as u64;
+        for limit in 0..needed {
+            let mut budget = Budget::new(limit);
+            assert!(PoolBuckets::new(format, &mut budget).is_err());
+            assert_eq!(budget.used(), 0, "{limit} of {needed}");
+        }
+        assert!(PoolBuckets::new(format, &mut Budget::new(needed)).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! The invariant check: is the exact state what it must be, and the filter its projection?
 
-use ckf_core::{Address, BucketImage, GOLDEN_GAMMA, TableDigest, mix64};
+use ckf_core::{Address, BucketImage, BucketIndex, GOLDEN_GAMMA, TableDigest, mix64};
 
 use crate::Pool;
 use crate::buckets::Tag;
@@ -105,13 +105,22 @@ impl Pool {
         self.format().address(self.ownership.scramble().block(key))
     }
 
-    /// Only dirty buckets differ from their published images, and the digest is that of those.
+    /// Only dirty buckets differ from their published images, each of them is listed once, and the
+    /// digest is that of the published images.
     fn check_published(&self) -> Result<(), Violation> {
         let buckets = self.projection.table.buckets();
-        let digest = self.format().buckets().fold(TableDigest::EMPTY, |digest, at| {
-            digest.replaced(at.get(), BucketImage::EMPTY, buckets.published(at))
-        });
-        let sound = buckets.is_dirty_list_right() && digest == self.position.digest;
+        let sum = |sum: u64, at: BucketIndex| sum.wrapping_add(mix(u64::from(at.get())));
+        let listed = buckets.listed().iter().fold(0, |listed, &at| sum(listed, at));
+        let (mut digest, mut dirty, mut unknown) = (TableDigest::EMPTY, 0, 0);
+        for at in self.format().buckets() {
+            digest = digest.replaced(at.get(), BucketImage::EMPTY, buckets.published(at));
+            if buckets.is_dirty(at) {
+                dirty = sum(dirty, at);
+            } else {
+                unknown += u32::from(buckets.change(at).is_some());
+            }
+        }
+        let sound = unknown == 0 && listed == dirty && digest == self.position.digest;
         if sound { Ok(()) } else { Err(Violation::Published) }
     }
 }

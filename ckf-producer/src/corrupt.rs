@@ -33,11 +33,15 @@ pub enum Corruption {
     Digest,
     /// A bucket changes and is not listed for the next batch.
     UnlistedBucket,
+    /// Two buckets change, and one is listed in the place of the other, too.
+    TwiceListedBucket,
+    /// A bucket is listed that has not changed.
+    StrayListing,
 }
 
 impl Corruption {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::LostFingerprint,
         Self::ForeignFingerprint,
         Self::WrongTag,
@@ -49,6 +53,8 @@ impl Corruption {
         Self::EmptyMember,
         Self::Digest,
         Self::UnlistedBucket,
+        Self::TwiceListedBucket,
+        Self::StrayListing,
     ];
 }
 
@@ -105,6 +111,18 @@ impl Pool {
                 let (member, ..) = ownership.members().next().expect("a member");
                 assert_eq!(self.store(member, &[STRANGER]).first_owners, 1);
                 self.projection.table.buckets_mut().forget_dirty();
+            }
+            Corruption::TwiceListedBucket => {
+                let (member, ..) = ownership.members().next().expect("a member");
+                let strangers = [STRANGER, BlockHash::new(!STRANGER.get())];
+                assert_eq!(self.store(member, &strangers).first_owners, 2);
+                let buckets = self.projection.table.buckets_mut();
+                let &[twice, _] = buckets.listed() else { panic!("not in two buckets") };
+                buckets.dirty_mut().clear();
+                (0..2).for_each(|_| buckets.dirty_mut().push(twice));
+            }
+            Corruption::StrayListing => {
+                projection.table.buckets_mut().dirty_mut().push(address.first);
             }
         }
         self.ownership.scramble().block(key)

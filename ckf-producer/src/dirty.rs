@@ -21,7 +21,6 @@ const CROWD: u16 = 16;
 /// All memory is taken at once, so that a change cannot fail: a removal never needs an allocation.
 /// A list that is sorted once a batch costs less than a set that is always in order, whose words
 /// are one more line of memory to wait for.
-#[derive(Debug)]
 pub(crate) struct Dirty {
     list: Vec<BucketIndex>,
     format: Format,
@@ -82,8 +81,10 @@ impl Dirty {
 /// changed, then.
 ///
 /// Buckets are spread evenly over the table, so that nearly all find their places by their high bits.
+/// The remainders of bins and places change nothing but spare a check of bounds each.
 fn sort_few(list: &mut [BucketIndex], count: u32) -> bool {
-    let shift = (u32::BITS - count.leading_zeros()).saturating_sub(BINS.ilog2());
+    let bits = u32::BITS - (count - 1).leading_zeros();
+    let shift = bits.saturating_sub(BINS.ilog2());
     let bin = |bucket: BucketIndex| (bucket.get() >> shift) as usize % BINS;
     let mut starts = [0u16; BINS];
     list.iter().for_each(|&bucket| starts[bin(bucket)] += 1);
@@ -140,6 +141,24 @@ mod tests {
         dirty.sort(|bucket| oracle.contains(&bucket));
         prop_assert!(dirty.list().iter().eq(oracle.iter()));
         Ok(())
+    }
+
+    /// Insertion must not go through hundreds of buckets of one bin.
+    #[test]
+    fn only_buckets_that_crowd_are_left_as_they_are() {
+        const COUNT: u32 = 1 << 16;
+        let format = Format::any_count(u64::from(COUNT), 1).unwrap();
+        let list = |len: u32, step: u32| -> Vec<_> {
+            (0..len).rev().map(|n| format.bucket(n * step).unwrap()).collect()
+        };
+        for (len, step, sorts) in
+            [(512, 127, true), (512, 16, true), (512, 15, false), (16, 1, true), (17, 1, false)]
+        {
+            let mut buckets = list(len, step);
+            assert_eq!(sort_few(&mut buckets, COUNT), sorts, "{len} by {step}");
+            assert_eq!(buckets.is_sorted(), sorts);
+            assert!(sorts || buckets == list(len, step));
+        }
     }
 
     proptest! {

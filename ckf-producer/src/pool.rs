@@ -48,7 +48,8 @@ pub struct Pool {
 }
 
 impl Clone for Pool {
-    /// A copy of vectors has no spare room, so its budget counts what the copy takes.
+    /// A copy of vectors has no spare room but that for dirty buckets, so its budget counts what the
+    /// copy takes.
     fn clone(&self) -> Self {
         let mut pool = Self {
             config: self.config,

@@ -313,6 +313,27 @@ fn a_leaked_batch_is_counted_once() {
     assert_eq!(pool.stats().net_reverted, u64::from(marked - len));
 }
 
+/// Nor is a bucket that had gone back already when its batch was leaked.
+#[test]
+fn what_a_leaked_batch_leaves_out_is_counted_once() {
+    let mut pool = pool(1_000);
+    pool.store(member(1, 0), &blocks(0..100));
+    pool.remove(member(1, 0), &blocks(0..90));
+    for _ in 0..3 {
+        std::mem::forget(pool.seal().unwrap().unwrap());
+        assert_eq!(pool.stats().net_reverted, 0, "nothing was published");
+    }
+    let dirty = pool.stats().dirty_buckets;
+    let len = pool.seal().unwrap().unwrap().len();
+    assert!(len < dirty);
+    assert_eq!(pool.stats().net_reverted, u64::from(dirty - len));
+    // Where all have gone back there is no batch, but they are counted.
+    pool.store(member(2, 0), &blocks([1_000]));
+    pool.remove(member(2, 0), &blocks([1_000]));
+    assert!(pool.seal().unwrap().is_none());
+    assert_eq!(pool.stats().net_reverted, u64::from(dirty - len) + 1);
+}
+
 #[test]
 fn there_are_no_more_members_than_configured() {
     let format = Format::any_count(16, 11).unwrap();
@@ -365,4 +386,7 @@ fn a_producer_is_fit_for_a_log() {
         assert!(printed.len() < 4_000 && printed.contains("100000"), "{} bytes", printed.len());
         assert!(!printed.contains(&SECRET.to_string()), "{printed}");
     }
+    let mut copy = pool.clone();
+    let batch = copy.seal().unwrap().unwrap();
+    assert!(format!("{batch:?} {:?}", batch.changes()).len() < 1_000);
 }

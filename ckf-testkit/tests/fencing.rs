@@ -32,7 +32,10 @@ fn violation_of(corruption: Corruption) -> Violation {
         Corruption::StrayOmission => Violation::Omissions,
         Corruption::EmptyMember => Violation::Refcounts,
         Corruption::DoubleOwner => Violation::Edges,
-        Corruption::Digest | Corruption::UnlistedBucket => Violation::Published,
+        Corruption::Digest
+        | Corruption::UnlistedBucket
+        | Corruption::TwiceListedBucket
+        | Corruption::StrayListing => Violation::Published,
         _ => Violation::Filter,
     }
 }
