@@ -23,7 +23,7 @@ use crate::ownership::{CLASSES, Counts, Held, Key, OwnerId, Scramble};
 use crate::readmission::{Readmission, SearchCredit};
 
 /// Filter with tags, published images and dirty buckets, shared and omitted blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Projection {
     pub(crate) table: PoolTable,
     /// Blocks in the filter that have several owners, or once had.

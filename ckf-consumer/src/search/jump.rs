@@ -81,7 +81,7 @@ impl<S: Scan, A: Addresser, R: Shape> Jump<'_, S, A, R> {
         } else if long || !few {
             self.narrow::<8, 4>(prefix, between, step, of, depths);
         } else {
-            self.narrow::<4, 8>(prefix, between, step, of, depths);
+            self.narrow::<{ FEW_GAPS as usize }, 8>(prefix, between, step, of, depths);
         }
     }
 
