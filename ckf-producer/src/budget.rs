@@ -22,7 +22,8 @@ impl Budget {
         Self { used, limit: self.limit }
     }
 
-    #[cfg(test)]
+    /// Bytes taken.
+    #[inline]
     pub(crate) fn used(&self) -> u64 {
         self.used
     }

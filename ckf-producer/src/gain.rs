@@ -26,19 +26,46 @@ impl Pool {
 
     /// The member gains the blocks of one group.
     ///
-    /// Nearly always its set has room for all of them, and most of them are new. New ones in a row go
-    /// into the filter together, then into the set: two short loops, each with little to keep in mind.
+    /// Nearly always its set has room for all of them. Where it has not, blocks go one by one until it
+    /// has grown, as far as it must: blocks that it holds already, or that spread over small segments,
+    /// need no room.
     #[inline(always)]
     fn gain_group(&mut self, at: OwnerId, group: &[Prepared], outcome: &mut Outcome) {
         let mut homes = [Home::default(); GROUP];
         black_box(group.iter().fold(0, |near, b| near ^ self.projection.touch(&b.address)));
-        // A set that might have to grow for them does so block by block, as far as it must: groups
-        // of blocks that it holds already, or that spread over small segments, need no room.
-        let room = self.ownership.rooms(at, group.iter().map(|block| block.key), &mut homes);
-        let (mut rest, mut expect_new) = (group, room);
+        let mut rest = group;
+        while !rest.is_empty() {
+            let room = self.ownership.rooms(at, rest.iter().map(|block| block.key), &mut homes);
+            let (roomy, tight) = rest.split_at(room);
+            self.gain_with_room(at, roomy, &homes, outcome);
+            rest = tight;
+            let used = self.budget.used();
+            while let Some((block, others)) = rest.split_first() {
+                self.gain_known(at, block, outcome);
+                rest = others;
+                if self.budget.used() != used {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The member gains blocks for which its set has room, at these homes.
+    ///
+    /// Most of them are new. New ones in a row go into the filter together, then into the set: two
+    /// short loops, each with little to keep in mind.
+    #[inline(always)]
+    fn gain_with_room(
+        &mut self,
+        at: OwnerId,
+        blocks: &[Prepared],
+        homes: &[Home],
+        outcome: &mut Outcome,
+    ) {
+        let (mut rest, mut expect_new) = (blocks, true);
         while !rest.is_empty() {
             if expect_new {
-                let homes = &homes[group.len() - rest.len()..];
+                let homes = &homes[blocks.len() - rest.len()..];
                 let new = enter_filter(&mut self.projection, at, rest);
                 enter_set(&mut self.ownership, at, &rest[..new], homes);
                 outcome.first_owners += new as u64;
@@ -48,7 +75,7 @@ impl Pool {
                 let first_owners = outcome.first_owners;
                 self.gain_known(at, block, outcome);
                 // Blocks that others own come in a row, too.
-                expect_new = room && outcome.first_owners != first_owners;
+                expect_new = outcome.first_owners != first_owners;
                 rest = others;
             }
         }

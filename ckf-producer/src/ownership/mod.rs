@@ -217,15 +217,15 @@ impl Ownership {
         self.blocks(at).room(key)
     }
 
-    /// Finds the homes of a few blocks in the member's set and brings them near; returns whether it
-    /// need not grow for them.
+    /// Finds the homes of a few blocks in the member's set and brings them near; returns for how many
+    /// of them, from the first on, it need not grow.
     #[inline]
     pub(crate) fn rooms(
         &self,
         at: OwnerId,
         keys: impl ExactSizeIterator<Item = Key>,
         homes: &mut [Home],
-    ) -> bool {
+    ) -> usize {
         self.blocks(at).rooms(keys, homes)
     }
 

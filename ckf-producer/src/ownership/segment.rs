@@ -106,14 +106,14 @@ impl<L: Line> Segment<L> {
         None
     }
 
-    /// Whether so many more keys fit without growing.
+    /// How many more keys fit without growing.
     #[inline]
-    pub(super) fn has_room(&self, more: u32) -> bool {
-        self.len + more <= self.limit
+    pub(super) fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.len)
     }
 
     /// Stores a key that is not here and whose home is `home`, where there is
-    /// [room](Self::has_room) for it.
+    /// [room](Self::room) for it.
     #[inline(always)]
     pub(super) fn add_new(&mut self, home: usize, key: Key, count: u16) {
         let (line, slot) = vacancy_from(home, &mut self.lines);
@@ -124,7 +124,7 @@ impl<L: Line> Segment<L> {
     /// Stores a key, unless it is here.
     #[inline]
     pub(super) fn add(&mut self, key: Key, count: u16) -> Added {
-        let has_room = self.has_room(1);
+        let has_room = self.room() > 0;
         let at = home(key, self.lines.len());
         let Some(line) = self.lines.get_mut(at) else { return Added::NoRoom };
         if line.find(key).is_some() {
@@ -145,7 +145,7 @@ impl<L: Line> Segment<L> {
         if self.lines[home].passed() != 0 && self.find_after(home, key).is_some() {
             return Added::Held;
         }
-        if !self.has_room(1) {
+        if self.room() == 0 {
             return Added::NoRoom;
         }
         self.add_new(home, key, count);

@@ -116,27 +116,26 @@ impl<L: Line> Set<L> {
     pub(crate) fn room(&self, key: Key) -> Option<Home> {
         let (home, segment) = self.home(key)?;
         black_box(segment.touch(home.line as usize));
-        (self.takes(1) && segment.has_room(1)).then_some(home)
+        (self.spare() > 0 && segment.room() > 0).then_some(home)
     }
 
-    /// Finds the homes of a few hashes and brings them near. Returns whether there is room for
-    /// all of them without growth, whichever of them are in the set; only then the homes are right.
+    /// Finds the homes of a few hashes and brings them near. Returns for how many of them, from the
+    /// first on, there is room without growth, whichever of them are in the set.
     #[inline]
     pub(crate) fn rooms(
         &self,
         keys: impl ExactSizeIterator<Item = Key>,
         homes: &mut [Home],
-    ) -> bool {
-        let more = keys.len() as u32;
-        let (mut room, mut near) = (self.takes(more), 0);
+    ) -> usize {
+        let (mut room, mut near) = (self.spare().min(keys.len() as u64) as u32, 0);
         for (home, key) in homes.iter_mut().zip(keys) {
-            let Some((found, segment)) = self.home(key) else { return false };
+            let Some((found, segment)) = self.home(key) else { return 0 };
             *home = found;
-            room &= segment.has_room(more);
+            room = room.min(segment.room());
             near ^= segment.touch(found.line as usize);
         }
         black_box(near);
-        room
+        room as usize
     }
 
     /// The home of a hash, and its segment; `None` in a set without memory.
@@ -169,7 +168,7 @@ impl<L: Line> Set<L> {
         count: u16,
         budget: &mut Budget,
     ) -> Result<bool, AllocationError> {
-        if self.takes(1) {
+        if self.spare() > 0 {
             let segment = self.segment_of(key);
             match self.segments[segment].add(key, count) {
                 Added::New => {
@@ -206,16 +205,16 @@ impl<L: Line> Set<L> {
     /// # Errors
     /// [`AllocationError`] when memory is refused; what the set holds is unchanged either way.
     pub(crate) fn reserve(&mut self, key: Key, budget: &mut Budget) -> Result<(), AllocationError> {
-        if self.takes(1) && self.segments[self.segment_of(key)].has_room(1) {
+        if self.spare() > 0 && self.segments[self.segment_of(key)].room() > 0 {
             return Ok(());
         }
         self.make_room(key, budget)
     }
 
-    /// Whether the segments are as many as it takes to hold so many hashes more.
+    /// How many hashes more it takes to make another segment due.
     #[inline]
-    fn takes(&self, more: u32) -> bool {
-        self.len + u64::from(more) <= self.segments.len() as u64 * Self::SEGMENT_KEYS
+    fn spare(&self) -> u64 {
+        (self.segments.len() as u64 * Self::SEGMENT_KEYS).saturating_sub(self.len)
     }
 
     #[cold]
@@ -224,12 +223,12 @@ impl<L: Line> Set<L> {
             budget.reserve_one(&mut self.segments)?;
             self.segments.push(Segment::new());
         }
-        if !self.takes(1) {
+        if self.spare() == 0 {
             self.split_next(budget)?;
         }
         let segment = self.segment_of(key);
         let segment = &mut self.segments[segment];
-        if segment.has_room(1) {
+        if segment.room() > 0 {
             return Ok(());
         }
         // A first segment, or one that shrank, grows fourfold until it is as large as its place
