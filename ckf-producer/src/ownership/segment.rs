@@ -67,6 +67,11 @@ impl<L: Line> Segment<L> {
         Budget::bytes_of(&self.lines)
     }
 
+    #[cfg(test)]
+    pub(super) fn is_within_limit(&self) -> bool {
+        self.len <= self.limit
+    }
+
     /// The line that `key` prefers.
     #[inline]
     pub(super) fn home(&self, key: Key) -> usize {

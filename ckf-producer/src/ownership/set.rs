@@ -371,6 +371,33 @@ mod tests {
         }
     }
 
+    /// Groups go into the set as far as it says that it has room, and nothing grows for them.
+    #[test]
+    fn what_there_is_room_for_goes_in_without_growth() {
+        let (mut set, mut budget) = (Set::<MarkLine>::new(), no_limit());
+        let all = keys(1, 1 << 14);
+        let (mut homes, mut parts, mut alone) = ([Home::default(); 31], 0, 0);
+        for group in all.chunks(homes.len()) {
+            let mut rest = group;
+            while !rest.is_empty() {
+                let room = set.rooms(rest.iter().copied(), &mut homes);
+                let before = set.bytes();
+                set.add_new(homes.iter().copied().zip(rest[..room].iter().copied()).take(room), 1);
+                assert_eq!(set.bytes(), before);
+                assert!(set.segments.iter().all(Segment::is_within_limit));
+                parts += usize::from(room != 0 && room < rest.len());
+                rest = &rest[room..];
+                if let Some((&key, others)) = rest.split_first() {
+                    add(&mut set, key, &mut budget).unwrap();
+                    (rest, alone) = (others, alone + 1);
+                }
+            }
+            assert!(set.is_consistent());
+        }
+        assert!(all.iter().all(|&key| set.find(key).is_some()));
+        assert!(parts > 5 && alone < all.len() / 50, "{parts} parts, {alone} alone");
+    }
+
     /// No insertion moves more than a segment, however large the set is.
     #[test]
     fn one_insertion_changes_at_most_two_segments() {
