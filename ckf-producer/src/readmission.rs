@@ -167,9 +167,10 @@ mod tests {
         let scramble = Scramble::new(HashSeeds::new([1, 2, 3, 4]));
         let mut filter = Projection::new(format, scramble, &mut budget).unwrap();
         let key = |number| scramble.key(BlockHash::new(number));
-        (0..400_000).for_each(|number| filter.omitted.enter(key(number), 1, &mut budget).unwrap());
+        (0..1_000_000)
+            .for_each(|number| filter.omitted.enter(key(number), 1, &mut budget).unwrap());
         let left = 40;
-        for number in left..400_000 {
+        for number in left..1_000_000 {
             assert_eq!(filter.omitted.lose(key(number), &mut budget), Some(0));
         }
         let lines = |filter: &Projection| {

@@ -21,7 +21,7 @@ use super::segment::{Added, Segment, Spot};
 use crate::budget::Budget;
 
 /// Lines of a segment at the beginning of the order; at its end, there are twice as many.
-const SEGMENT_LINES: usize = 256;
+const SEGMENT_LINES: usize = 384;
 /// Keys per segment, on average, at which the next one is split, as a share of the slots of
 /// [`SEGMENT_LINES`]: 5.25 keys a line of 7. Fuller lines would save memory, and more keys would
 /// spill over their home lines.
@@ -231,10 +231,15 @@ impl<L: Line> Set<L> {
         if segment.room() > 0 {
             return Ok(());
         }
-        // A first segment, or one that shrank, grows fourfold until it is as large as its place
-        // demands. Beyond that it takes chance to need more.
+        // A first segment, or one that shrank, grows fourfold, and last sixfold, until it is as large
+        // as its place demands. Beyond that it takes chance to need more.
         let lines = segment.lines().len();
-        let more = if lines < SEGMENT_LINES { (lines * 3).max(1) } else { lines / 8 };
+        let more = match lines {
+            0 => 1,
+            1..64 => lines * 3,
+            64..SEGMENT_LINES => SEGMENT_LINES - lines,
+            _ => lines / 8,
+        };
         segment.rebuild(lines + more, budget)
     }
 
@@ -341,8 +346,8 @@ mod tests {
     /// Sequential and patterned hashes, through all kinds of growth, and back to nothing.
     #[test]
     fn grows_and_shrinks_with_any_pattern() {
-        grows_and_shrinks::<MarkLine>(18);
-        grows_and_shrinks::<CountLine>(21);
+        grows_and_shrinks::<MarkLine>(19);
+        grows_and_shrinks::<CountLine>(22);
     }
 
     fn grows_and_shrinks<L: Line>(bytes_a_key: u64) {
