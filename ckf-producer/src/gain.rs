@@ -72,9 +72,12 @@ impl Pool {
                 rest = &rest[new..];
             }
             if let Some((block, others)) = rest.split_first() {
-                let first_owners = outcome.first_owners;
+                let Outcome { first_owners, shared, .. } = *outcome;
                 self.gain_known(at, block, outcome);
                 // Blocks that others own come in a row, too.
+                if expect_new && outcome.shared != shared {
+                    black_box(self.touch_shared(others));
+                }
                 expect_new = outcome.first_owners != first_owners;
                 rest = others;
             }

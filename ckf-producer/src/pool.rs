@@ -382,9 +382,9 @@ impl Pool {
         })
     }
 
-    /// Reads what it takes besides to count an owner off.
+    /// Reads what it takes besides to count an owner on or off.
     #[inline]
-    fn touch_shared(&self, blocks: &[Prepared]) -> u64 {
+    pub(crate) fn touch_shared(&self, blocks: &[Prepared]) -> u64 {
         blocks.iter().fold(0, |near, block| near ^ self.projection.touch_shared(block.key))
     }
 

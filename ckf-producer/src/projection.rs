@@ -147,7 +147,7 @@ impl Projection {
         self.table.image(address.first).get() ^ self.table.image(address.second).get()
     }
 
-    /// Reads one word of what is needed, besides the buckets, to count an owner off.
+    /// Reads one word of what is needed, besides the buckets, to count an owner on or off.
     #[inline]
     pub(crate) fn touch_shared(&self, key: Key) -> u64 {
         if self.shared.len() == 0 { 0 } else { self.shared.touch(key) }
