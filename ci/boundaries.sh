@@ -13,7 +13,7 @@ done
 # Unsafe code: only the row scans, prefetch and huge pages of the consumer.
 while read -r file; do
     case "$file" in ckf-consumer/src/lanes/*) ;; *) complain "unsafe code in $file" ;; esac
-done < <(grep -rlE '\bunsafe (\{|fn|impl)' ckf-*/src || true)
+done < <(grep -rlE '\bunsafe (\{|fn|impl|extern|trait)' ckf-*/src || true)
 
 # Atomics: named in one file only.
 while read -r file; do
@@ -21,7 +21,11 @@ while read -r file; do
 done < <(grep -rlE '(std|core|loom)::sync::atomic|\bAtomic(U64|U32|Bool|Usize)::new' ckf-*/src || true)
 
 # Dependencies go one way.
-depends() { cargo tree --quiet -p "$1" --edges normal --prefix none 2>/dev/null | grep -q "^$2 "; }
+depends() {
+    local tree
+    tree=$(cargo tree --quiet -p "$1" --edges normal --prefix none) || { complain "what $1 depends on is unknown"; return 1; }
+    grep -q "^$2 " <<<"$tree"
+}
 depends ckf-core ckf-protocol && complain "core depends on protocol"
 depends ckf-protocol ckf-producer && complain "protocol depends on producer"
 depends ckf-protocol ckf-consumer && complain "protocol depends on consumer"
