@@ -268,9 +268,20 @@ pub struct ProducerIdentity {
 }
 
 impl ProducerIdentity {
-    /// Whether this is what a subscriber asked for.
-    pub fn meets(&self, expected: &ProducerExpectation) -> bool {
-        self.pool == expected.pool && self.format == expected.format
+    /// What is not as a subscriber asked for; `None` when all of it is. For a report: of several, the
+    /// first one.
+    pub fn mismatch(&self, expected: &ProducerExpectation) -> Option<&'static str> {
+        let (ours, theirs) = (&self.pool, &expected.pool);
+        let same = [
+            ("data center", ours.dc == theirs.dc),
+            ("cache semantics", ours.domain.cache_semantics == theirs.domain.cache_semantics),
+            ("routing scope", ours.domain.routing_scope == theirs.domain.routing_scope),
+            ("pool", ours == theirs),
+            ("bucket count", self.format.bucket_count() == expected.format.bucket_count()),
+            ("seed", self.format.seed() == expected.format.seed()),
+            ("format", self.format == expected.format),
+        ];
+        same.into_iter().find(|&(_, same)| !same).map(|(field, _)| field)
     }
 }
 

@@ -136,7 +136,7 @@ proptest! {
             sequence,
             chunk_buckets,
         };
-        prop_assert!(begin.identity.meets(&expected));
+        prop_assert_eq!(begin.identity.mismatch(&expected), None);
         says(&begin.to_frame(), Message::SnapshotBegin(begin));
         let end = SnapshotEnd { sequence, digest };
         says(&end.to_body().frame(lease), Message::SnapshotEnd { lease, end });

@@ -323,17 +323,19 @@ fn f34_an_offer_with_any_foreign_field_is_no_lease() {
     }
     let wrong: [Change; 8] = [
         ("data center", |s| s.identity.pool.dc = DcId::new(8)),
-        ("semantics", |s| s.identity.pool.domain.cache_semantics.digest[15] ^= 1),
-        ("scope", |s| s.identity.pool.domain.routing_scope.digest[0] ^= 1),
-        ("semantics' source", |s| {
+        ("cache semantics", |s| s.identity.pool.domain.cache_semantics.digest[15] ^= 1),
+        ("routing scope", |s| s.identity.pool.domain.routing_scope.digest[0] ^= 1),
+        ("cache semantics", |s| {
             s.identity.pool.domain.cache_semantics.source = IdentitySource::DefaultDerived;
         }),
-        ("scope's source", |s| {
+        ("routing scope", |s| {
             s.identity.pool.domain.routing_scope.source = IdentitySource::DefaultDerived;
         }),
         ("seed", |s| s.identity.format = Format::any_count(u64::from(BUCKETS), 12).unwrap()),
-        ("buckets", |s| s.identity.format = Format::any_count(u64::from(BUCKETS) + 1, 42).unwrap()),
-        ("indexing", |s| {
+        ("bucket count", |s| {
+            s.identity.format = Format::any_count(u64::from(BUCKETS) + 1, 42).unwrap()
+        }),
+        ("format", |s| {
             s.identity.format = Format::power_of_two(u64::from(BUCKETS), 42).unwrap();
         }),
     ];
@@ -341,11 +343,32 @@ fn f34_an_offer_with_any_foreign_field_is_no_lease() {
         let (mut session, mut forged) = (subscribed(), stream.clone());
         change(&mut forged);
         let fate = session.handle_frame(&forged.begin(), at(1));
-        assert_eq!(fate, Handled::Retired(Failure::IdentityMismatch), "{field}");
+        assert_eq!(fate, Handled::Retired(Failure::IdentityMismatch { field }));
         assert_eq!(session.store().stores(), 0);
         for frame in forged.snapshot() {
             assert!(matches!(session.handle_frame(&frame, at(1)), Handled::Ignored(_)), "{field}");
         }
+    }
+}
+
+#[test]
+fn another_opening_of_the_same_lease_names_what_differs() {
+    type Change = (&'static str, fn(&mut Stream));
+    let others: [Change; 6] = [
+        ("data center", |s| s.identity.pool.dc = DcId::new(8)),
+        ("seed", |s| s.identity.format = Format::any_count(u64::from(BUCKETS), 12).unwrap()),
+        ("incarnation", |s| s.identity.incarnation = Incarnation::new(2)),
+        ("layout generation", |s| s.identity.layout = LayoutGeneration::new(2).unwrap()),
+        ("opening", |s| s.terms.epoch = Epoch::new(2)),
+        ("opening", |s| s.sequence = Sequence::new(11)),
+    ];
+    let stream = ready().1;
+    for (field, change) in others {
+        let mut other = stream.clone();
+        change(&mut other);
+        let failure = must_retire(&other.begin(), field);
+        assert_eq!(failure, Failure::IdentityMismatch { field });
+        assert!(failure.to_string().contains(field), "{failure}");
     }
 }
 

@@ -68,10 +68,11 @@ impl<S: LaneStore> LaneSession<S> {
             }
         };
         let expected = ProducerExpectation { pool, format: *self.store.format() };
-        if !begin.identity.meets(&expected) {
+        if let Some(field) = begin.identity.mismatch(&expected) {
+            let failure = Failure::IdentityMismatch { field };
             self.return_lease(lease);
-            self.fail(Failure::IdentityMismatch);
-            return Handled::Retired(Failure::IdentityMismatch);
+            self.fail(failure);
+            return Handled::Retired(failure);
         }
         self.store.begin_install(pool.dc);
         let deadline = self.now.saturating_add(self.config.times().snapshot_progress);
@@ -116,8 +117,10 @@ impl<S: LaneStore> LaneSession<S> {
     fn judge(&mut self, message: &Message<'_>) -> Verdict {
         let Some((stream, _)) = self.following() else { return Verdict::Duplicate };
         match message {
-            Message::SnapshotBegin(begin) if begin == stream.begin() => Verdict::Duplicate,
-            Message::SnapshotBegin(_) => Verdict::Failed(Failure::IdentityMismatch),
+            Message::SnapshotBegin(begin) => match stream.mismatch(begin) {
+                None => Verdict::Duplicate,
+                Some(field) => Verdict::Failed(Failure::IdentityMismatch { field }),
+            },
             Message::SnapshotChunk { chunk, .. } => self.chunk(chunk),
             Message::SnapshotEnd { end, .. } => self.end(end),
             Message::Delta { delta, .. } => self.delta(delta),

@@ -82,8 +82,11 @@ pub enum Failure {
     #[error("a frame does not decode: {0}")]
     Malformed(DecodeError),
     /// The stream is of another pool, format or life than was subscribed to.
-    #[error("the stream is not of the pool, format and life that were subscribed to")]
-    IdentityMismatch,
+    #[error("the {field} of the stream is not the one that was subscribed to")]
+    IdentityMismatch {
+        /// What differs, in words for a log; of several, the first.
+        field: &'static str,
+    },
     /// The words would not be those of the producer.
     #[error("the words would not be those of the producer")]
     DigestMismatch,
@@ -186,7 +189,7 @@ counts! {
         /// [`Failure::Malformed`]
         malformed: Failure::Malformed(_),
         /// [`Failure::IdentityMismatch`]
-        identity: Failure::IdentityMismatch,
+        identity: Failure::IdentityMismatch { .. },
         /// [`Failure::DigestMismatch`]
         digest: Failure::DigestMismatch,
         /// [`Failure::ByProducer`]

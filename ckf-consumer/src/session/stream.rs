@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use ckf_core::TableDigest;
-use ckf_protocol::{LeaseId, ProducerIdentity, Sequence, SnapshotBegin};
+use ckf_protocol::{LeaseId, ProducerExpectation, ProducerIdentity, Sequence, SnapshotBegin};
 
 use super::Failure;
 
@@ -41,8 +41,22 @@ impl Stream {
         self.begin.terms.lease
     }
 
+    #[cfg(feature = "_model")]
     pub(super) fn begin(&self) -> &SnapshotBegin {
         &self.begin
+    }
+
+    /// In what another opening of this lease differs, if it does; of several, the first.
+    pub(super) fn mismatch(&self, other: &SnapshotBegin) -> Option<&'static str> {
+        let (identity, theirs) = (&self.begin.identity, &other.identity);
+        let expected = ProducerExpectation { pool: identity.pool, format: identity.format };
+        let rest = [
+            ("incarnation", identity.incarnation == theirs.incarnation),
+            ("layout generation", identity.layout == theirs.layout),
+            ("opening", self.begin == *other),
+        ];
+        let differs = || rest.into_iter().find(|&(_, same)| !same).map(|(field, _)| field);
+        theirs.mismatch(&expected).or_else(differs)
     }
 
     pub(super) fn identity(&self) -> &ProducerIdentity {
