@@ -39,6 +39,6 @@ pub fn filled_table(buckets: u64, per_mille: u64) -> (Table, Vec<BlockHash>) {
 /// When the size is not possible.
 pub fn pool(blocks: usize, per_mille: u16) -> Pool {
     let sizing = Sizing::for_blocks(blocks as u64, per_mille).expect("a legal size");
-    let format = sizing.format(7).expect("a legal format");
+    let format = sizing.format(7);
     Pool::new(PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]))).expect("memory for the pool")
 }

@@ -60,7 +60,7 @@ impl World {
         let families: Vec<_> =
             (0..count).map(|number| hashes(100 + number as u64, FAMILY)).collect();
         let sizing = Sizing::for_blocks(blocks as u64 * 21 / 20, 900).expect("a legal size");
-        let format = sizing.format(7).expect("a legal format");
+        let format = sizing.format(7);
 
         let mut producers: Vec<_> = (0..lanes).map(|lane| producer(lane, format)).collect();
         for (number, family) in families.iter().enumerate() {

@@ -26,7 +26,7 @@ fn words(format: Format, blocks: impl IntoIterator<Item = BlockHash>) -> Vec<u64
 }
 
 fn format_for(blocks: usize) -> Format {
-    ckf_core::Sizing::for_blocks(blocks as u64, 900).expect("legal").format(3).expect("legal")
+    ckf_core::Sizing::for_blocks(blocks as u64, 900).expect("legal").format(3)
 }
 
 /// What a lane holds of a prefix.

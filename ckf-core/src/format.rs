@@ -73,6 +73,11 @@ impl Format {
         Ok(Self { seed, bucket_count: bucket_count as u32, indexing })
     }
 
+    /// The format of a size, whose bucket count is within the limits.
+    pub(crate) const fn sized(bucket_count: u32, seed: u64) -> Self {
+        Self { seed, bucket_count, indexing: Indexing::AnyCount }
+    }
+
     /// Seed of the block mixing.
     #[inline]
     pub const fn seed(&self) -> u64 {

@@ -19,7 +19,7 @@
 //! use ckf_core::{BlockHash, Sizing, Table};
 //!
 //! let sizing = Sizing::for_blocks(100_000, Sizing::DEFAULT_LOAD)?;
-//! let format = sizing.format(42)?;
+//! let format = sizing.format(42);
 //! let mut table = Table::new(format)?;
 //! for i in 0..100_000 {
 //!     table.insert(&format.address(BlockHash::new(i)), |_change| ())?;

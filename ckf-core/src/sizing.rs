@@ -1,7 +1,7 @@
 //! Sizing: how many buckets a number of blocks needs, and what that costs.
 
+use crate::Format;
 use crate::error::SizingError;
-use crate::{Format, FormatError};
 
 /// Spare buckets of the smallest tables, where chance could crowd one bucket.
 const SPARE_BUCKETS: u64 = 14;
@@ -80,11 +80,8 @@ impl Sizing {
     }
 
     /// The default format of this size.
-    ///
-    /// # Errors
-    /// None for a size that [`for_blocks`](Self::for_blocks) gave: its count is a legal one.
-    pub const fn format(&self, seed: u64) -> Result<Format, FormatError> {
-        Format::any_count(self.bucket_count as u64, seed)
+    pub const fn format(&self, seed: u64) -> Format {
+        Format::sized(self.bucket_count, seed)
     }
 }
 
@@ -98,7 +95,7 @@ mod tests {
         for load in [500, 900, 950] {
             for blocks in (0..=64).chain([100, 200, 500, 900, 1000, 2000, 4000]) {
                 let sizing = Sizing::for_blocks(blocks, load).unwrap();
-                let format = sizing.format(1).unwrap();
+                let format = sizing.format(1);
                 for set in 0..100u64 {
                     let mut table = Table::new(format).unwrap();
                     for i in 0..blocks {
@@ -133,8 +130,9 @@ mod tests {
     fn load_is_never_above_the_target() {
         for blocks in 1..3000 {
             let sizing = Sizing::for_blocks(blocks, 900).unwrap();
-            let slots = u64::from(sizing.bucket_count()) * 4;
-            assert!(blocks * 1000 <= slots * 900 || sizing.bucket_count() == 2);
+            let count = u64::from(sizing.bucket_count());
+            assert_eq!(Format::any_count(count, blocks), Ok(sizing.format(blocks)));
+            assert!(blocks * 1000 <= count * 4 * 900 || sizing.bucket_count() == 2);
         }
     }
 }

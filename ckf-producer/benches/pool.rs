@@ -37,7 +37,7 @@ fn main() {
 
 fn pool(blocks: usize) -> Pool {
     let sizing = Sizing::for_blocks(blocks as u64, 600).expect("a legal size");
-    let format = sizing.format(7).expect("a legal format");
+    let format = sizing.format(7);
     Pool::new(PoolConfig::new(format, HashSeeds::new([11, 12, 13, 14]))).expect("memory")
 }
 

@@ -11,7 +11,7 @@ use crate::ownership::HashSeeds;
 /// use ckf_core::Sizing;
 /// use ckf_producer::{HashSeeds, PoolConfig};
 ///
-/// let format = Sizing::for_blocks(1_000_000, 600)?.format(42)?;
+/// let format = Sizing::for_blocks(1_000_000, 600)?.format(42);
 /// let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4])).with_max_bytes(1 << 30);
 /// assert_eq!(config.max_bytes(), 1 << 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

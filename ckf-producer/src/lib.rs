@@ -33,7 +33,7 @@
 //! let half = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
 //! let domain = IndexerDomainId { cache_semantics: half(1), routing_scope: half(2) };
 //! let id = PoolId { domain, dc: DcId::new(7) };
-//! let format = Sizing::for_blocks(1_000_000, 600)?.format(42)?;
+//! let format = Sizing::for_blocks(1_000_000, 600)?.format(42);
 //! // Seeds are drawn at random, once a process; an incarnation is never used twice.
 //! let config = PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]));
 //! let mut producer = Producer::new(config, PublishConfig::default(), id, Incarnation::new(1))?;

@@ -258,7 +258,7 @@ fn f29_a_promised_number_of_blocks_fits() {
         for set in 0..20 {
             let sizing =
                 ckf_core::Sizing::for_blocks(count, ckf_core::Sizing::DEFAULT_LOAD).unwrap();
-            let config = PoolConfig::new(sizing.format(set).unwrap(), HashSeeds::new([1, 2, 3, 4]));
+            let config = PoolConfig::new(sizing.format(set), HashSeeds::new([1, 2, 3, 4]));
             let mut pool = Pool::new(config).unwrap();
             pool.store(member(1, 0), &blocks((0..count).map(|i| i << 32 | set)));
             assert_eq!(pool.stats().omitted, 0, "{count} blocks, set {set}");

@@ -18,7 +18,7 @@ pub fn domain() -> IndexerDomainId {
 
 /// A filter for `blocks` blocks, in the format that all pools and consumers of a domain share.
 pub fn format(blocks: u64) -> Result<Format, Box<dyn std::error::Error>> {
-    Ok(Sizing::for_blocks(blocks, Sizing::DEFAULT_LOAD)?.format(42)?)
+    Ok(Sizing::for_blocks(blocks, Sizing::DEFAULT_LOAD)?.format(42))
 }
 
 /// The consumer's list of pools: one lane a data center, numbered from 0.

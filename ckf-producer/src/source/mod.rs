@@ -23,7 +23,7 @@
 //! use ckf_producer::{HashSeeds, Member, Pool, PoolConfig};
 //! use ckf_protocol::Instant;
 //!
-//! let format = Sizing::for_blocks(1000, 600)?.format(42)?;
+//! let format = Sizing::for_blocks(1000, 600)?.format(42);
 //! let mut pool = Pool::new(PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4])))?;
 //! let mut stream = SourceStream::new(Member::new(7, 0), SourceConfig::new(1), Direct);
 //! let life = SourceGeneration::new(1);

@@ -40,7 +40,7 @@ pub(crate) fn at(millis: u64) -> Instant {
 }
 
 pub(crate) fn new_pool() -> Pool {
-    let format = Sizing::for_blocks(100_000, 600).unwrap().format(42).unwrap();
+    let format = Sizing::for_blocks(100_000, 600).unwrap().format(42);
     Pool::new(PoolConfig::new(format, SEEDS)).unwrap()
 }
 

@@ -126,7 +126,7 @@ const NOW: Instant = Instant::ZERO;
 impl<F: Front<Event = Vec<EngineEvent>>> Follower<F> {
     fn new(recording: &Recording, front: F) -> Self {
         let rank = recording.beside["data_parallel_rank"].as_u64().unwrap() as u32;
-        let format = Sizing::for_blocks(6000, 600).unwrap().format(42).unwrap();
+        let format = Sizing::for_blocks(6000, 600).unwrap().format(42);
         let pool = Pool::new(PoolConfig::new(format, HashSeeds::new([1, 2, 3, 4]))).unwrap();
         let stream = SourceStream::new(Member::new(1, rank), recording.config(), front);
         Self { stream, pool }

@@ -88,16 +88,17 @@ impl Shared {
     /// More blocks than a filter takes, or none; a seed where there is no choice.
     pub fn format(&self) -> HostResult<Format> {
         let blocks = self.blocks.unwrap_or(BLOCKS);
-        let format = match self.protocol {
+        Ok(match self.protocol {
             Protocol::Ckf => Sizing::for_blocks(blocks, LOAD)
                 .context(format_args!("--blocks {blocks}"))?
                 .format(self.seed.unwrap_or(SEED)),
             Protocol::Dynamo if self.seed.is_some() => {
                 return Err("--seed: Dynamo's filters have one seed for all".into());
             }
-            Protocol::Dynamo => dynamo::format_for(blocks),
-        };
-        format.context(format_args!("--blocks {blocks}"))
+            Protocol::Dynamo => {
+                dynamo::format_for(blocks).context(format_args!("--blocks {blocks}"))?
+            }
+        })
     }
 
     /// The identity of the pool with this name.

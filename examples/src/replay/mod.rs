@@ -86,7 +86,7 @@ impl Replay {
     /// When the filters would be too large for the format or for the memory.
     pub fn new(args: &Args) -> Result<Self, Error> {
         let blocks = u64::from(args.workers) * u64::from(args.blocks_per_worker);
-        let format = Sizing::for_blocks(blocks, Sizing::DEFAULT_LOAD)?.format(args.seed)?;
+        let format = Sizing::for_blocks(blocks, Sizing::DEFAULT_LOAD)?.format(args.seed);
         let explicit = |byte| IdentityHalf { digest: [byte; 16], source: IdentitySource::Explicit };
         let domain = IndexerDomainId { cache_semantics: explicit(1), routing_scope: explicit(2) };
         let ids = || (0..u64::from(args.dcs)).map(DcId::new);
