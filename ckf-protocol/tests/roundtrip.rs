@@ -244,6 +244,23 @@ fn f33_a_batch_has_a_number_and_a_chunk_has_buckets() {
 }
 
 #[test]
+fn what_is_as_large_as_the_limits_allow_is_written_and_read() {
+    let limits = Limits::new(256, 3, 20).unwrap();
+    let chunk = encode_chunk(0, [7; 20], &limits).unwrap().frame(common::lease()).to_bytes();
+    assert!(decode(&chunk, &limits).is_ok());
+    let mut writer = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, &limits);
+    for bucket in 0..3 {
+        writer.push(bucket, BucketImage::EMPTY, BucketImage::new(7)).unwrap();
+    }
+    let batch = writer.finish().unwrap();
+    assert_eq!(batch.parts.len(), 1);
+    assert!(decode(&batch.parts[0].frame(common::lease()).to_bytes(), &limits).is_ok());
+    let longest = common::raw_frame(1, 20, 1, &[0; 232]);
+    assert_eq!(longest.len(), 256);
+    assert!(peek_header(&longest, &limits).is_ok());
+}
+
+#[test]
 fn the_bucket_that_would_begin_a_part_without_a_number_is_refused() {
     let limits = Limits::new(256, 1, 1).unwrap();
     let mut writer = DeltaWriter::new(Sequence::new(1), TableDigest::EMPTY, &limits);
