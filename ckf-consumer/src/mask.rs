@@ -142,3 +142,4 @@ impl Iterator for LaneIter {
 }
 
 impl ExactSizeIterator for LaneIter {}
+impl core::iter::FusedIterator for LaneIter {}

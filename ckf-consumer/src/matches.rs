@@ -15,6 +15,10 @@ pub struct Matches {
     pub(crate) dcs: [u64; Lane::MAX_COUNT],
 }
 
+/// As [`find_prefix_into`](crate::QueryHandle::find_prefix_into) says.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Matches>() == 784);
+
 impl Matches {
     /// An answer about no lanes, to be filled by
     /// [`find_prefix_into`](crate::QueryHandle::find_prefix_into).

@@ -103,7 +103,7 @@ impl QueryHandle {
     }
 
     /// [`find_prefix`](Self::find_prefix) into an answer that is there, whatever it held. An answer
-    /// is 776 bytes, and a loop that keeps one saves some ten nanoseconds of clearing and moving it.
+    /// is 784 bytes, and a loop that keeps one saves some ten nanoseconds of clearing and moving it.
     #[inline]
     pub fn find_prefix_into(&self, prefix: &[BlockHash], answer: &mut Matches) {
         self.find_by(self.mode, prefix, answer);
