@@ -75,11 +75,6 @@ impl Kind {
     pub const fn has_lease(self) -> bool {
         !matches!(self, Self::Subscribe | Self::Reject)
     }
-
-    /// Whether consumers send it; all others come from producers.
-    pub const fn from_consumer(self) -> bool {
-        matches!(self, Self::Subscribe | Self::Unsubscribe)
-    }
 }
 
 /// A frame's header, checked on its own: magic, header checksum, length limit.
