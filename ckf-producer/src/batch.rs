@@ -44,13 +44,13 @@ impl Pool {
             return Ok(None);
         }
         let base = self.position;
-        let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let (len, digest) = buckets.list(base.digest);
         if len == 0 {
             self.batches.net_reverted += u64::from(buckets.dirty_len());
             buckets.publish();
             return Ok(None);
         }
+        let sequence = base.sequence.checked_next().ok_or(SealError::SequenceExhausted)?;
         let (position, counters) = (&mut self.position, &mut self.batches);
         let end = Position { sequence, digest };
         Ok(Some(SealedBatch { buckets, position, counters, end, len }))

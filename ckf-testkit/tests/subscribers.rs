@@ -428,6 +428,10 @@ fn publication_numbers_are_used_up_to_the_last_and_never_wrap() {
         assert_eq!(session.position().map(|(_, sequence)| sequence), Some(last));
     }
     assert_eq!(producer.publish(at(5)).unwrap(), None, "nothing to say needs no number");
+    producer.store(MEMBER, &hashes(150..151));
+    producer.remove(MEMBER, &hashes(150..151));
+    assert_eq!(producer.publish(at(5)).unwrap(), None, "nor does what went back");
+    assert_eq!(producer.pool().stats().dirty_buckets, 0);
 
     producer.store(MEMBER, &hashes(200..210));
     let (stats, digest) = (producer.pool().stats(), producer.pool().digest());
