@@ -80,12 +80,14 @@ impl Tokens {
         tokens.get(start..)?.get(..len)
     }
 
-    /// How many whole blocks there are. `block_size` is not 0.
-    pub(super) fn windows(&self, block_size: usize) -> usize {
-        match self {
-            Self::Plain(tokens) => tokens.len() / block_size,
-            Self::Overlapping(tokens) => tokens.len().saturating_sub(1) / block_size,
-        }
+    /// Whether so many blocks can be those of the tokens, each at its place: one per whole block, or
+    /// one more for a last block that is short. `block_size` is not 0.
+    pub(super) fn fit(&self, blocks: usize, block_size: usize) -> bool {
+        let len = match self {
+            Self::Plain(tokens) => tokens.len(),
+            Self::Overlapping(tokens) => tokens.len().saturating_sub(1),
+        };
+        blocks == len / block_size || blocks == len.div_ceil(block_size)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -294,12 +294,12 @@ impl Translator {
         Some(Base::Chain(Some(hash), scope))
     }
 
-    /// Whether readers can compute the hashes of these blocks: one whole window of the pool's
-    /// block size per id, under an adapter that has a name.
+    /// Whether readers can compute the hashes of these blocks, up to the first private or short one:
+    /// a window of the pool's block size per id, under an adapter that has a name.
     fn is_rebuildable(&self, stored: &StoredBlocks) -> bool {
         let block_size = self.config.block_size.get();
         stored.block_size == block_size
-            && stored.tokens.windows(block_size as usize) == stored.ids.len()
+            && stored.tokens.fit(stored.ids.len(), block_size as usize)
             && (stored.media.is_empty() || stored.media.len() == stored.ids.len())
             && !matches!(stored.adapter, Adapter::Numbered(_))
     }

@@ -356,6 +356,35 @@ fn blocks_that_readers_cannot_rebuild_are_known_but_not_claimed() {
     assert_eq!(engine.depth(&query(Scope::default(), 1..=3)), 1);
 }
 
+/// The last page of a sequence may be short: no reader asks for it, but the ones before it are whole.
+#[test]
+fn a_short_last_page_costs_none_of_those_before_it() {
+    for over in 0..=2 {
+        for left in 1..SIZE as usize {
+            let mut tokens = tokens(1..=3);
+            tokens.truncate(2 * SIZE as usize + left);
+            let overlapping = [&tokens[..], &[999]].concat();
+            for tokens in [Tokens::Plain(tokens), Tokens::Overlapping(overlapping)] {
+                let ids = ids(1..=3 + over);
+                let overlaps = matches!(tokens, Tokens::Overlapping(_));
+                let mut engine = Engine::new(config());
+                engine.store(StoredBlocks { ids, tokens, ..stored([], None, []) });
+                // More pages than begin in the tokens: nobody knows where each of them stands.
+                let held = if over == 0 { 2 } else { 0 };
+                assert_eq!(engine.owned(), held);
+                let opaque = 3 + over - held;
+                assert_eq!((engine.stats().opaque, engine.stats().orphans), (opaque, 0));
+                if !overlaps {
+                    let prompt = query(Scope::default(), 1..=3);
+                    assert_eq!(engine.depth(&prompt), held as usize);
+                }
+                engine.store(stored([9], 3, [9]));
+                assert_eq!(engine.owned(), held, "what follows a short page is out of reach");
+            }
+        }
+    }
+}
+
 #[test]
 fn overlapping_windows_and_media_hash_as_readers_do() {
     let mut engine = Engine::new(config());
