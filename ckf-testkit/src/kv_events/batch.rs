@@ -205,16 +205,16 @@ fn read_stored(to: &mut Stored, reader: &mut Reader<'_>, name: &str) -> Result<(
         }
         "kv_cache_spec_sliding_window" => {
             let field = "kv_cache_spec_sliding_window";
-            to.kv_cache_spec_sliding_window = optional(reader, |r| long(r, field))?;
+            to.kv_cache_spec_sliding_window = spare(reader, |r| long(r, field))?;
         }
         "locality" => to.locality = optional(reader, |r| owned(r, "locality"))?,
         "ownership" => to.ownership = optional(reader, |r| owned(r, "ownership"))?,
-        "session_id" => to.session_id = optional(reader, |r| owned(r, "session_id"))?,
+        "session_id" => to.session_id = spare(reader, |r| owned(r, "session_id"))?,
         "cache_salt" => to.cache_salt = optional(reader, |r| owned(r, "cache_salt"))?,
         "lookahead_token_ids" => {
             let field = "lookahead_token_ids";
             let tokens = |r: &mut Reader<'_>| list(r, field, |r| number(r, field));
-            to.lookahead_token_ids = optional(reader, |r| list(r, field, tokens))?;
+            to.lookahead_token_ids = spare(reader, |r| list(r, field, tokens))?;
         }
         _ => reader.skip()?,
     }
@@ -326,6 +326,21 @@ fn optional<'a, T>(
         return Ok(None);
     }
     read(reader).map(Some)
+}
+
+/// Reads a field on which no block's identity or place depends. One of another type than it has today
+/// is passed over like one that nobody knows: it is not worth a batch.
+fn spare<'a, T>(
+    reader: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Option<T>, DecodeError> {
+    let mut known = reader.clone();
+    if let Ok(value) = optional(&mut known, read) {
+        *reader = known;
+        return Ok(value);
+    }
+    reader.skip()?;
+    Ok(None)
 }
 
 fn text<'a>(reader: &mut Reader<'a>, field: &'static str) -> Result<&'a str, DecodeError> {

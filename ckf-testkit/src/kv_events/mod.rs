@@ -4,7 +4,8 @@
 //! releases) or as maps (newer ones). [`Batch::decode`] takes either, event by event, of any release,
 //! and skips what it does not know: tags, map keys, extra elements. Extra keys of an unknown kind make
 //! their block private, with all that follow it. What it knows but finds with a wrong type is an error:
-//! the batch then counts as lost, and the stream recovers.
+//! the batch then counts as lost, and the stream recovers. Only fields on which nothing depends (session,
+//! window, tokens ahead) are left out instead.
 //!
 //! ```
 //! use ckf_producer::source::EngineEvent;
