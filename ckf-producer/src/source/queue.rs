@@ -140,4 +140,17 @@ mod tests {
         assert_eq!(queue.push(id(100), u64::MAX, 100), held + 1, "too large for any queue");
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
     }
+
+    #[test]
+    fn limits_are_used_up_to_the_last_byte() {
+        let mut queue = Queue::new(2, 1000);
+        assert_eq!(queue.push(id(0), 100, 0), 0);
+        let rest = 1000 - 2 * queue.bytes() + 100;
+        assert!(queue.has_room(rest) && !queue.has_room(rest + 1));
+        assert_eq!(queue.push(id(1), rest, 1), 0);
+        assert_eq!((queue.len(), queue.bytes()), (2, 1000));
+        assert!(!queue.has_room(0));
+        assert_eq!((queue.take(id(0)), queue.bytes()), (Some(0), rest + queue.cost(0)));
+        assert_eq!(queue.push(id(2), 101, 2), 1, "one byte more costs the oldest");
+    }
 }

@@ -222,6 +222,19 @@ fn a_gap_behind_orphans_gives_up_no_more_than_the_limit_of_the_pool_asks_for() {
         assert_eq!(sources.stream(MEMBER).unwrap().applied(), Some(id(2)));
         assert_eq!(sources.poll_request().unwrap().kind, history(3, 3));
     }
+    // Nor less: the room that they make is not enough for this one.
+    let mut sources =
+        PoolSources::new(config.with_max_queued(1000, 3 * one).unwrap(), Teller, at(0));
+    let mut event = |number, event| {
+        sources.handle_event(MEMBER, generation(1), id(number), event, at(0)).unwrap()
+    };
+    event(0, Told(store([0]), 1));
+    for number in [1, 3] {
+        assert_eq!(event(number, plain([number])), Handled::Queued);
+    }
+    assert_eq!(event(4, plain(0..2 * one / 8)), Handled::Overflowed);
+    assert!(sources.queued().1 <= 3 * one);
+    assert_eq!(sources.poll_request().unwrap().kind, RequestKind::FullState);
 }
 
 #[test]
@@ -337,11 +350,21 @@ fn gapped() -> Vec<(Doubt, World<ckf_producer::source::Direct>)> {
     none.event(1, 14, store([14]));
     let request = none.request();
     none.history_end(request.id);
+    let mut silent = begin(SourceConfig::new(1));
+    silent.event(1, 14, store([14]));
+    while silent.stream.state() == (StreamState::Recovering { doubt: None }) {
+        silent.sleep();
+    }
     let mut overflow = begin(SourceConfig::new(1).with_queue(1, 1 << 20).unwrap());
     (12..15).for_each(|number| {
         overflow.event(1, number, store([number]));
     });
-    vec![(Doubt::LongGap, long), (Doubt::NoHistory, none), (Doubt::Overflow, overflow)]
+    vec![
+        (Doubt::LongGap, long),
+        (Doubt::NoHistory, none),
+        (Doubt::NoHistory, silent),
+        (Doubt::Overflow, overflow),
+    ]
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod latest;
 mod model;
 mod patience;
 mod pool;
+mod questions;
 mod reports;
 mod support;
 mod translator;

@@ -51,6 +51,30 @@ fn a_pool_is_ready_when_enough_members_recovered() {
     assert_eq!((sources.readiness().expected, sources.readiness().recovered), (3, 2));
 }
 
+/// Nobody waits for members that leave; of those that never were there, nothing has to go.
+#[test]
+fn a_pool_is_ready_when_those_it_waits_for_leave() {
+    for whole_worker in [false, true] {
+        let mut sources = sources(100, 60_000, SourceConfig::new(1));
+        let leave = |sources: &mut PoolSources<Direct>, worker| {
+            if whole_worker {
+                sources.remove_worker(WorkerId::new(worker), at(2)) == 1
+            } else {
+                sources.remove(member(worker), at(2))
+            }
+        };
+        (0..2).for_each(|worker| sources.expect(member(worker), at(0)).unwrap());
+        sources.handle_heartbeat(member(0), generation(1), None, at(1)).unwrap();
+        assert_eq!(sources.readiness().ready, None);
+        assert!(!leave(&mut sources, 7));
+        assert_eq!(sources.poll_command(), None);
+        assert_eq!(sources.readiness().ready, None);
+        assert!(leave(&mut sources, 1));
+        assert_eq!(sources.readiness().ready, Some(ReadyReason::Recovered));
+        assert!(sources.poll_command().is_some());
+    }
+}
+
 #[test]
 fn a_pool_is_ready_at_the_limit_in_any_case() {
     for expected in [0, 3] {
