@@ -6,7 +6,8 @@ use thiserror::Error;
 /// How long a session waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionTimes {
-    /// From a subscribe message to the first message of the new lease.
+    /// From when the session subscribes, and has the message for the host, to the first message of the new
+    /// lease.
     pub subscribe: Millis,
     /// From one snapshot chunk to the next one.
     pub snapshot_progress: Millis,
