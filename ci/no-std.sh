@@ -11,4 +11,4 @@ for target in thumbv7em-none-eabihf riscv32imac-unknown-none-elf x86_64-unknown-
         exit 0
     fi
 done
-echo "skipped: build for a bare-metal target (none is installed; `rustup target add x86_64-unknown-none`); the program above was built"
+echo "skipped: build for a bare-metal target (none is installed; rustup target add x86_64-unknown-none); the program above was built"
