@@ -1,24 +1,15 @@
 //! Time and bounds: retries, deadlines, full queues, hosts that do not poll.
 
 use ckf_producer::source::{
-    Direct, Doubt, FullState, Handled, RequestKind, SourceConfig, SourceNotice, SourceStream,
-    StreamState, WakeReason,
+    Direct, Doubt, FullState, Handled, RequestKind, SourceNotice, SourceStream, StreamState,
+    WakeReason,
 };
-use ckf_protocol::Millis;
 
 use crate::support::*;
 
-fn config() -> SourceConfig {
-    SourceConfig::new(1)
-        .with_back_off(Millis::new(100), Millis::new(1000))
-        .unwrap()
-        .with_deadline(Millis::new(10_000))
-        .unwrap()
-}
-
 #[test]
 fn questions_are_repeated_with_back_off_then_given_up() {
-    let mut world = World::direct(config().with_max_history(0));
+    let mut world = World::direct(patient().with_max_history(0));
     world.event(1, 0, store([1, 2]));
     world.event(1, 5, store([5]));
     let mut asked = vec![(world.now, world.request())];
@@ -55,7 +46,7 @@ fn questions_are_repeated_with_back_off_then_given_up() {
 #[test]
 fn history_is_asked_as_often_as_configured_then_the_full_state() {
     for attempts in 1..4 {
-        let mut world = World::direct(config().with_history_attempts(attempts).unwrap());
+        let mut world = World::direct(patient().with_history_attempts(attempts).unwrap());
         world.event(1, 0, store([0]));
         world.event(1, 2, store([2]));
         for attempt in 1..=attempts {
@@ -69,7 +60,7 @@ fn history_is_asked_as_often_as_configured_then_the_full_state() {
 
 #[test]
 fn spurious_calls_and_a_clock_that_goes_back_do_nothing() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.stream.handle_timeout(at(5_000_000));
     world.now = 5_000_000;
     world.event(1, 0, store([1]));
@@ -95,7 +86,7 @@ fn spurious_calls_and_a_clock_that_goes_back_do_nothing() {
 
 #[test]
 fn progress_renews_patience() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([0]));
     world.heartbeat(1, 1000);
     for number in 1..=1000 {
@@ -111,7 +102,7 @@ fn progress_renews_patience() {
 #[test]
 fn too_many_waiting_events_make_it_a_full_state() {
     for (events, bytes) in [(8, u64::MAX), (u32::MAX, 1000)] {
-        let mut world = World::direct(config().with_queue(events, bytes).unwrap());
+        let mut world = World::direct(patient().with_queue(events, bytes).unwrap());
         world.event(1, 0, store([0]));
         for number in 2..=50 {
             world.event(1, number, store([number]));
@@ -136,7 +127,7 @@ fn too_many_waiting_events_make_it_a_full_state() {
 
 #[test]
 fn a_full_state_that_does_not_meet_the_queue_is_followed_by_another_question() {
-    let mut world = World::direct(config().with_queue(4, 1 << 20).unwrap().with_max_history(10));
+    let mut world = World::direct(patient().with_queue(4, 1 << 20).unwrap().with_max_history(10));
     world.event(1, 0, store([0]));
     for number in 2..=50 {
         world.event(1, number, store([number]));
@@ -166,7 +157,7 @@ fn a_full_state_that_does_not_meet_the_queue_is_followed_by_another_question() {
 
 #[test]
 fn an_event_too_large_for_the_queue_is_recovered() {
-    let mut world = World::direct(config().with_queue(100, 1000).unwrap());
+    let mut world = World::direct(patient().with_queue(100, 1000).unwrap());
     world.event(1, 0, store([0]));
     world.event(1, 2, store(0..100_000));
     assert_eq!(world.stream.queued(), (0, 0));
@@ -185,7 +176,7 @@ fn an_event_too_large_for_the_queue_is_recovered() {
 #[test]
 fn commands_that_nobody_polls_stay_bounded_and_nothing_is_lost() {
     let limit = 10_000;
-    let config = config().with_max_command_bytes(limit).unwrap();
+    let config = patient().with_max_command_bytes(limit).unwrap();
     let mut stream = SourceStream::new(MEMBER, config, Direct);
     for number in 0..10_000 {
         stream.handle_event(generation(1), id(number), store([number]), at(0));
@@ -204,7 +195,7 @@ fn commands_that_nobody_polls_stay_bounded_and_nothing_is_lost() {
 /// at the pace of the longest back-off, not as fast as events come.
 #[test]
 fn full_states_for_commands_that_nobody_polls_are_asked_at_the_pace_of_the_longest_back_off() {
-    let config = config().with_max_command_bytes(100).unwrap();
+    let config = patient().with_max_command_bytes(100).unwrap();
     let longest = config.longest_back_off().get();
     let mut stream = SourceStream::new(MEMBER, config, Direct);
     let (millis, mut asked) = (10 * longest, 0);
@@ -223,7 +214,7 @@ fn full_states_for_commands_that_nobody_polls_are_asked_at_the_pace_of_the_longe
 
 #[test]
 fn notices_that_nobody_polls_stay_bounded() {
-    let mut world = World::direct(config().with_max_notices(3));
+    let mut world = World::direct(patient().with_max_notices(3));
     for life in 0..100 {
         world.event(life, 0, store([life]));
     }
@@ -233,7 +224,7 @@ fn notices_that_nobody_polls_stay_bounded() {
 
 #[test]
 fn a_suspect_member_is_replaced_by_its_full_state() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([1, 2, 3]));
     // The pool lost a command, say: what it holds is not what the stream said.
     world.pool.remove(MEMBER, &hashes([2]));
@@ -248,7 +239,7 @@ fn a_suspect_member_is_replaced_by_its_full_state() {
 #[test]
 fn answers_that_never_meet_are_asked_for_at_the_pace_of_the_back_off() {
     // A source whose dump is stuck at 5 and whose history is empty, asked as fast as it answers.
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.heartbeat(1, 10);
     let mut asked = 0;
     while world.stream.state() != StreamState::Failed {
@@ -269,7 +260,7 @@ fn answers_that_never_meet_are_asked_for_at_the_pace_of_the_back_off() {
 
 #[test]
 fn a_first_event_does_not_clear_the_doubt_of_the_host() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.stream.handle_announced(generation(1), at(0));
     let request = world.request();
     world.full_state(request.id, 1, None::<u64>, vec![]);
@@ -289,7 +280,7 @@ fn a_first_event_does_not_clear_the_doubt_of_the_host() {
 fn an_event_from_far_ahead_is_neither_asked_for_without_end_nor_for_ever() {
     for far in [1 << 63, u64::MAX, 1 << 40] {
         for is_heartbeat in [false, true] {
-            let mut world = World::direct(config());
+            let mut world = World::direct(patient());
             world.event(1, 0, store([0]));
             if is_heartbeat {
                 world.heartbeat(1, far);
@@ -341,7 +332,7 @@ fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
     };
     // Whatever the sign of life after the failure is.
     for suspect in [false, true] {
-        let mut world = World::direct(config());
+        let mut world = World::direct(patient());
         world.event(1, 9, store([9]));
         let request = world.request();
         world.full_state(request.id, 1, 9, store([9]));
@@ -363,7 +354,7 @@ fn f21_a_number_that_was_used_up_for_nothing_does_not_fail_every_recovery() {
 
 #[test]
 fn a_question_to_the_old_life_is_not_asked_of_the_new_one() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([0]));
     world.event(1, 2, store([2]));
     world.event(2, 0, store([7]));
@@ -374,7 +365,7 @@ fn a_question_to_the_old_life_is_not_asked_of_the_new_one() {
 /// A gap of the old life does not make the new one wait.
 #[test]
 fn an_event_far_ahead_in_an_old_life_costs_the_new_one_no_patience() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([0]));
     world.heartbeat(1, 1 << 40);
     assert_eq!(world.request().kind, RequestKind::FullState);
@@ -391,7 +382,7 @@ fn an_event_far_ahead_in_an_old_life_costs_the_new_one_no_patience() {
 /// A heartbeat from before the first event, come late, does not make what is missing known.
 #[test]
 fn that_nothing_was_published_is_not_believed_once_something_was() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 5, store([5]));
     world.heartbeat(1, None);
     let doubt = Some(Doubt::FirstContact);
@@ -401,7 +392,7 @@ fn that_nothing_was_published_is_not_believed_once_something_was() {
 /// A source that breaks off in the middle of its history says that it has no more.
 #[test]
 fn history_that_ends_as_unavailable_is_not_asked_on() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([0]));
     world.heartbeat(1, 9);
     let request = world.request();
@@ -413,7 +404,7 @@ fn history_that_ends_as_unavailable_is_not_asked_on() {
 /// A pool that refuses what the member's full state holds makes the host suspicious of it at once.
 #[test]
 fn suspicions_of_every_answer_are_asked_about_at_the_pace_of_the_longest_back_off() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([1]));
     let (mut asked, mut number) = (Vec::new(), 0);
     while world.now < 10_000 {
@@ -451,7 +442,7 @@ fn suspicions_of_every_answer_are_asked_about_at_the_pace_of_the_longest_back_of
 /// Where all deadlines are pushed together, none of them comes: a question is asked, and answered.
 #[test]
 fn at_the_end_of_time_nothing_is_due() {
-    let mut world = World::direct(config().with_max_history(0));
+    let mut world = World::direct(patient().with_max_history(0));
     world.now = u64::MAX;
     world.event(1, 0, store([0]));
     world.event(1, 2, store([2]));

@@ -2,19 +2,11 @@
 
 use ckf_producer::source::{
     Direct, FullState, Handled, PoolSources, PoolSourcesConfig, ReadyRule, RequestId, RequestKind,
-    SourceConfig, StreamState,
+    StreamState,
 };
 use ckf_protocol::Millis;
 
 use crate::support::*;
-
-fn config() -> SourceConfig {
-    SourceConfig::new(1)
-        .with_back_off(Millis::new(100), Millis::new(1000))
-        .unwrap()
-        .with_deadline(Millis::new(10_000))
-        .unwrap()
-}
 
 /// Answers tell the time, too: what is asked because of them waits from then on. A second one is late.
 #[test]
@@ -22,7 +14,7 @@ fn what_is_asked_because_of_an_answer_waits_from_then_on() {
     type Answer = fn(&mut World<Direct>, RequestId) -> Handled;
     let answers: [Answer; 2] = [World::history_end, World::unavailable];
     for (answer, counted) in answers.into_iter().zip([0, 1]) {
-        let mut world = World::direct(config());
+        let mut world = World::direct(patient());
         world.event(1, 0, store([0]));
         world.event(1, 2, store([2]));
         let request = world.request();
@@ -39,7 +31,7 @@ fn what_is_asked_because_of_an_answer_waits_from_then_on() {
 /// A question that nobody took out is withdrawn when another one has to wait, and when all is given up.
 #[test]
 fn questions_that_are_over_are_not_handed_out() {
-    let mut world = World::direct(config());
+    let mut world = World::direct(patient());
     world.event(1, 0, store([0]));
     world.stream.handle_suspect(at(0));
     let request = world.request();
@@ -59,7 +51,7 @@ fn questions_that_are_over_are_not_handed_out() {
 /// A suspicion that waits longer than the deadline is not given up before anybody is asked.
 #[test]
 fn the_deadline_of_a_suspicion_counts_from_when_it_is_asked_about() {
-    let config = config().with_back_off(Millis::new(100), Millis::new(30_000)).unwrap();
+    let config = patient().with_back_off(Millis::new(100), Millis::new(30_000)).unwrap();
     let mut world = World::direct(config);
     world.event(1, 0, store([0]));
     world.stream.handle_suspect(at(0));
@@ -79,7 +71,7 @@ fn the_deadline_of_a_suspicion_counts_from_when_it_is_asked_about() {
 #[test]
 fn a_state_that_history_can_complete_is_progress() {
     for (as_of, kind, attempt) in [(19, history(20, 29), 1), (18, RequestKind::FullState, 2)] {
-        let mut world = World::direct(config().with_max_history(10));
+        let mut world = World::direct(patient().with_max_history(10));
         world.event(1, 0, store([0]));
         world.event(1, 30, store([30]));
         let request = world.request();
@@ -101,12 +93,12 @@ fn limits_are_exact_and_what_they_cost_is_asked_about_at_once() {
         let asked = sources.poll_request().map(|request| request.kind);
         (sources.command_bytes(), sources.stats().backlogs, asked)
     };
-    let (bytes, ..) = commands_of(pool(config()));
+    let (bytes, ..) = commands_of(pool(patient()));
     let full = Some(RequestKind::FullState);
     for (limit, outcome) in [(bytes, (bytes, 0, None)), (bytes - 1, (0, 1, full))] {
-        let of_stream = config().with_max_command_bytes(limit).unwrap();
+        let of_stream = patient().with_max_command_bytes(limit).unwrap();
         assert_eq!(commands_of(pool(of_stream)), outcome);
-        let of_pool = pool(config()).with_max_command_bytes(limit).unwrap();
+        let of_pool = pool(patient()).with_max_command_bytes(limit).unwrap();
         assert_eq!(commands_of(of_pool), outcome);
     }
 
@@ -122,10 +114,10 @@ fn limits_are_exact_and_what_they_cost_is_asked_about_at_once() {
         let asked = sources.poll_request().map(|request| request.kind);
         (sources.queued(), asked)
     };
-    let both @ (two, bytes) = waiting(pool(config())).0;
+    let both @ (two, bytes) = waiting(pool(patient())).0;
     let queue = |(events, bytes): (usize, u64)| {
-        let of_stream = pool(config().with_queue(events as u32, bytes).unwrap());
-        [of_stream, pool(config()).with_max_queued(events, bytes).unwrap()]
+        let of_stream = pool(patient().with_queue(events as u32, bytes).unwrap());
+        [of_stream, pool(patient()).with_max_queued(events, bytes).unwrap()]
     };
     for exact in [(two, 1 << 20), (1000, bytes)].into_iter().flat_map(queue) {
         assert_eq!(waiting(exact), (both, None));
@@ -138,7 +130,7 @@ fn limits_are_exact_and_what_they_cost_is_asked_about_at_once() {
 /// Answers that help nobody are counted.
 #[test]
 fn answers_that_are_of_no_use_are_counted() {
-    let mut world = World::direct(config().with_max_history(0));
+    let mut world = World::direct(patient().with_max_history(0));
     world.event(2, 0, store([0]));
     world.event(2, 1, store([1]));
     world.event(2, 5, store([5]));

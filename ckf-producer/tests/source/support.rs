@@ -6,7 +6,7 @@ use ckf_producer::source::{
     SourceGeneration, SourceNotice, SourceRequest, SourceStream,
 };
 use ckf_producer::{HashSeeds, Member, Pool, PoolConfig};
-use ckf_protocol::Instant;
+use ckf_protocol::{Instant, Millis};
 
 pub(crate) const MEMBER: Member = Member::new(1, 0);
 pub(crate) const SEEDS: HashSeeds = HashSeeds::new([1, 2, 3, 4]);
@@ -37,6 +37,15 @@ pub(crate) fn id(number: u64) -> EventId {
 
 pub(crate) fn at(millis: u64) -> Instant {
     Instant::from_millis(millis)
+}
+
+/// Questions are repeated after 0.1 to 1 s, and given up after 10 s.
+pub(crate) fn patient() -> SourceConfig {
+    SourceConfig::new(1)
+        .with_back_off(Millis::new(100), Millis::new(1000))
+        .unwrap()
+        .with_deadline(Millis::new(10_000))
+        .unwrap()
 }
 
 pub(crate) fn new_pool() -> Pool {
